@@ -1,0 +1,37 @@
+include(GoogleTest)
+
+# weir_library(name SOURCES a.cc ... DEPS other ...): one module folder, one static library.
+function(weir_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  if(arg_SOURCES)
+    add_library(${name} STATIC ${arg_SOURCES})
+    target_link_libraries(${name} PUBLIC weir_compile ${arg_DEPS})
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE weir_compile ${arg_DEPS})
+  endif()
+endfunction()
+
+# weir_test(name SOURCES a_test.cc ... DEPS lib ...): one GoogleTest program; each TEST is a ctest entry.
+function(weir_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE weir_compile ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+endfunction()
+
+# weir_benchmark(name SOURCES a_bench.cc ... DEPS lib ...): one Google Benchmark program; never a test.
+function(weir_benchmark name)
+  if(NOT WEIR_BENCHMARKS)
+    return()
+  endif()
+  cmake_parse_arguments(arg "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE weir_compile ${arg_DEPS} benchmark::benchmark)
+  target_compile_definitions(${name} PRIVATE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+endfunction()

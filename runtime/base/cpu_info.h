@@ -1,0 +1,18 @@
+// How many threads this process may keep busy, as the container runtime sees it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weir {
+
+// Reads one cgroup v2 `cpu.max` line ("200000 100000" or "max 100000"). Whole CPUs, rounded down, at least 1;
+// nullopt for "max" or a line that does not parse.
+std::optional<int> CpusFromCpuMax(std::string_view cpu_max);
+
+// min(affinity mask, cgroup quota); at least 1. `cgroup_root` is a parameter for tests.
+int UsableCpus(const std::string& cgroup_root = "/sys/fs/cgroup");
+
+}  // namespace weir

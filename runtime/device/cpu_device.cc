@@ -1,0 +1,92 @@
+#include "runtime/device/cpu_device.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "fmt/format.h"
+#include "runtime/base/cpu_info.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+class CpuStream final : public Stream {
+ public:
+  explicit CpuStream(int num_threads) : pool_(num_threads) {}
+  Backend backend() const override { return Backend::kCpu; }
+  void* native() override { return &pool_; }
+  void CopyToDevice(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
+  void CopyToHost(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
+  void CopyOnDevice(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
+  void Zero(void* dst, int64_t bytes) override { std::memset(dst, 0, static_cast<size_t>(bytes)); }
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+ private:
+  static void Copy(void* dst, const void* src, int64_t bytes) {
+    if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+  }
+  WorkerPool pool_;
+};
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int num_threads) : stream_(num_threads) {}
+  Backend backend() const override { return Backend::kCpu; }
+  const std::string& name() const override { return name_; }
+  Stream& stream() override { return stream_; }
+  int64_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
+
+  absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* data = rounded == 0 ? nullptr : std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
+    if (rounded != 0 && data == nullptr)
+      return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes of host memory", bytes));
+    if (data != nullptr) std::memset(data, 0, static_cast<size_t>(rounded));
+    allocated_.fetch_add(bytes, std::memory_order_relaxed);
+    return DeviceBuffer(this, data, bytes);
+  }
+
+ private:
+  void Free(void* data, int64_t bytes) override {
+    std::free(data);
+    allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
+  const std::string name_ = "cpu";
+  CpuStream stream_;
+  std::atomic<int64_t> allocated_{0};
+};
+
+}  // namespace
+
+DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+  if (this != &other) {
+    if (device_ != nullptr) device_->Free(data_, bytes_);
+    device_ = std::exchange(other.device_, nullptr);
+    data_ = std::exchange(other.data_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (device_ != nullptr) device_->Free(data_, bytes_);
+}
+
+std::unique_ptr<Device> CreateCpuDevice(int num_threads) {
+  return std::make_unique<CpuDevice>(num_threads > 0 ? num_threads : UsableCpus());
+}
+
+#if !defined(WEIR_CUDA)
+absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads) {
+  if (name == "cpu") return CreateCpuDevice(num_threads);
+  if (name.rfind("cuda", 0) == 0)
+    return absl::FailedPreconditionError(fmt::format(
+        "device '{}': this build has no CUDA column; use --device cpu, or build with --preset cuda", name));
+  return absl::InvalidArgumentError(fmt::format("unknown device '{}'; known: cpu, cuda:N", name));
+}
+#endif
+
+}  // namespace weir
