@@ -1,0 +1,31 @@
+#include "model/config/model_config.h"
+
+#include <utility>
+#include <vector>
+
+#include "runtime/base/status_macros.h"
+
+namespace weir {
+
+absl::StatusOr<ConfigReader> LoadModelConfig(const std::string& folder) {
+  return ConfigReader::Load(folder + "/config.json");
+}
+
+absl::StatusOr<std::string> Architecture(const ConfigReader& config) {
+  if (config.Has("architectures")) {
+    WEIR_ASSIGN_OR_RETURN(std::vector<std::string> names, config.StringList("architectures"));
+    if (!names.empty()) return std::move(names.front());
+  }
+  WEIR_ASSIGN_OR_RETURN(std::optional<std::string> model_type, config.OptionalString("model_type"));
+  if (!model_type) {
+    return config.Error("architectures",
+                        "is missing or empty, and so is \"model_type\": one must name the model");
+  }
+  return *std::move(model_type);
+}
+
+absl::StatusOr<bool> TieWordEmbeddings(const ConfigReader& config, bool family_default) {
+  return config.Bool("tie_word_embeddings", family_default);
+}
+
+}  // namespace weir
