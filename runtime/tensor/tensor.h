@@ -33,6 +33,10 @@ class TensorView {
   }
   int64_t num_elements() const { return rank_ == 0 ? 0 : shape_[0] * row_size(); }
   int64_t row_stride() const { return row_stride_; }  // elements between the starts of two rows
+  void set_row_stride(int64_t elements) {
+    WEIR_CHECK(elements >= row_size());
+    row_stride_ = elements;
+  }
   bool empty() const { return data_ == nullptr; }
   void* raw() const { return data_; }
 

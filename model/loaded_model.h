@@ -1,0 +1,40 @@
+// LoadModel: from a Hugging Face folder to something that can be served.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/config/generation_config.h"
+#include "model/tokenizer/tokenizer.h"
+#include "runtime/engine/engine.h"
+
+namespace weir {
+
+struct LoadOptions {
+  // Storage of the paged cache: unset means 16 bits for 16-bit weights, 32 for f32 weights.
+  std::optional<DType> kv_dtype;
+};
+
+struct LoadedModel {
+  std::string name;          // the folder's last component unless the caller names it otherwise
+  std::string architecture;  // as config.json says, e.g. "LlamaForCausalLM"
+  std::string mixer;         // "softmax", "linear_attention", …
+  std::shared_ptr<const LanguageModel> decoder;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const TokenText> text;  // the tokenizer as the engine sees it
+  GenerationDefaults defaults;
+  int64_t parameter_count = 0;
+  int64_t weight_bytes = 0;
+  DType weight_dtype = DType::kF32;
+  uint64_t fingerprint = 0;           // of weights and tokenizer
+  std::vector<int32_t> eos_ids;       // sorted
+  std::vector<std::string> warnings;  // to be logged once
+};
+
+// Reads config.json, *.safetensors, tokenizer.json and generation_config.json of `folder`.
+absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, Device& device, const LoadOptions& options);
+
+}  // namespace weir

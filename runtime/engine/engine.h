@@ -1,0 +1,132 @@
+// Engine: the one thread that owns a device, its models' state and its sessions.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runtime/base/mutex.h"
+#include "runtime/engine/language_model.h"
+#include "runtime/engine/token_stream.h"
+#include "runtime/engine/token_text.h"
+#include "runtime/engine/turn.h"
+
+namespace weir {
+
+class ModelRunner;
+class Notifier;
+
+struct RunnerLimits {
+  int slots = 64;             // sequences that hold state at once
+  int64_t kv_blocks = 0;      // paged models only
+  int max_step_tokens = 512;  // prefill and decode together
+  int max_step_seqs = 256;
+  int max_waiting = 64;  // turns in line; one more is refused
+};
+
+struct EngineModel {
+  std::string name;  // as in `models/{name}`
+  std::shared_ptr<const LanguageModel> model;
+  std::shared_ptr<const TokenText> text;
+  std::vector<int32_t> eos_ids;  // sorted
+  uint64_t fingerprint = 0;      // of weights and tokenizer: a snapshot goes back to the same model only
+  RunnerLimits limits;
+};
+
+struct EngineOptions {
+  absl::Duration default_ttl = absl::Minutes(10);
+  absl::Duration max_ttl = absl::Hours(24);
+  absl::Duration reader_stall = absl::Seconds(30);
+  int64_t max_tokens_waiting = 4096;  // per stream, generated and not yet taken by the network
+};
+
+// Use and counters of one model; counters never fall.
+struct RunnerStats {
+  int64_t slots_total = 0, slots_free = 0, slot_bytes = 0;
+  int64_t kv_blocks_total = 0, kv_blocks_free = 0, kv_block_bytes = 0;
+  int64_t sessions = 0, running = 0, waiting = 0;
+  int64_t prompt_tokens = 0, prefilled_tokens = 0, generated_tokens = 0, steps = 0, nonfinite_rows = 0;
+};
+
+template <class T>
+using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
+
+// All methods may be called from any thread and return at once; `done` and `on_readable` run on the
+// notifier's thread.
+class Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<Device> device,
+                                                        std::vector<EngineModel> models,
+                                                        const EngineOptions& options);
+  ~Engine();  // Stop()s
+
+  // RESOURCE_EXHAUSTED (QUEUE_FULL) at once when the waiting line is full; UNAVAILABLE when stopping or
+  // draining. Other refusals arrive through the stream.
+  absl::StatusOr<std::shared_ptr<TokenStream>> Submit(TurnParams params,
+                                                      absl::AnyInvocable<void()> on_readable);
+
+  struct CreateParams {
+    int model = 0;
+    std::string id;  // chosen by the caller
+    std::string owner;
+    absl::Duration ttl = absl::ZeroDuration();  // zero: the default; capped at max_ttl
+  };
+  void CreateSession(CreateParams params, Done<SessionInfo> done);
+  void GetSession(std::string id, std::string owner, Done<SessionInfo> done);
+  // Ordered by id, those after `after`; at most `limit`.
+  void ListSessions(std::string owner, std::string after, int limit, Done<std::vector<SessionInfo>> done);
+  void DeleteSession(std::string id, std::string owner, std::string etag, Done<SessionInfo> done);
+  void ForkSession(std::string parent, std::string owner, std::string etag, std::string child,
+                   Done<SessionInfo> done);
+  // Everything that a session needs to go on, as bytes; RestoreSession makes a session of them, in any
+  // process with the same model.
+  void SnapshotSession(std::string id, std::string owner, Done<std::string> done);
+  void RestoreSession(CreateParams params, std::string snapshot, Done<SessionInfo> done);
+
+  // From now on Submit and CreateSession are refused with UNAVAILABLE; running and waiting turns go on.
+  void Drain();
+  bool draining() const { return draining_.load(std::memory_order_acquire); }
+  // No turn is running or waiting.
+  bool Idle() const;
+  // Fails all turns with UNAVAILABLE and joins the threads.
+  void Stop();
+
+  std::vector<RunnerStats> Stats() const;  // one per model
+  const Device& device() const { return *device_; }
+  const std::vector<EngineModel>& models() const { return models_; }
+
+ private:
+  using Command = absl::AnyInvocable<void()>;
+  Engine(std::unique_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options);
+  void Run();
+  void RunCommands();
+  void Post(Command command);
+  template <class T, class F>
+  void PostWithReply(Done<T> done, F make_reply);
+  ModelRunner* FindSession(const std::string& id, const std::string& owner);
+  void PublishStats();
+
+  const EngineOptions options_;
+  const std::unique_ptr<Device> device_;
+  const std::vector<EngineModel> models_;
+  std::vector<std::unique_ptr<ModelRunner>> runners_;  // engine thread
+  std::unique_ptr<Notifier> notifier_;
+  std::atomic<bool> draining_{false};
+  std::atomic<int64_t> turns_{0};  // running, waiting and in the mailbox
+  mutable Mutex mu_;
+  CondVar wake_;
+  std::vector<Command> mailbox_ ABSL_GUARDED_BY(mu_);
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  bool nudged_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<RunnerStats> stats_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace weir
