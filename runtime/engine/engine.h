@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,6 +21,7 @@ namespace weir {
 
 class ModelRunner;
 class Notifier;
+struct WakeList;
 
 struct RunnerLimits {
   int slots = 64;             // sequences that hold state at once
@@ -74,7 +74,7 @@ class Engine {
 
   struct CreateParams {
     int model = 0;
-    std::string id;  // chosen by the caller
+    std::string id;  // chosen by the caller; ALREADY_EXISTS when taken
     std::string owner;
     absl::Duration ttl = absl::ZeroDuration();  // zero: the default; capped at max_ttl
   };
@@ -105,21 +105,29 @@ class Engine {
  private:
   using Command = absl::AnyInvocable<void()>;
   Engine(std::unique_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options);
+
+  // Any thread.
+  bool Post(Command command);  // false when stopped; the command is then not run
+  template <class T>
+  void Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work);
+
+  // Engine thread.
   void Run();
-  void RunCommands();
-  void Post(Command command);
-  template <class T, class F>
-  void PostWithReply(Done<T> done, F make_reply);
-  ModelRunner* FindSession(const std::string& id, const std::string& owner);
+  void SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream);
+  absl::StatusOr<ModelRunner*> RunnerOf(const std::string& session, const std::string& owner);
+  absl::Status CheckIdIsFree(const std::string& session) const;
   void PublishStats();
+  bool WaitForWork(absl::Time next_event);
 
   const EngineOptions options_;
   const std::unique_ptr<Device> device_;
   const std::vector<EngineModel> models_;
-  std::vector<std::unique_ptr<ModelRunner>> runners_;  // engine thread
+  std::vector<std::unique_ptr<ModelRunner>> runners_;
   std::unique_ptr<Notifier> notifier_;
+  std::unique_ptr<WakeList> wake_list_;  // engine thread
+  std::vector<Command> commands_;        // engine thread
   std::atomic<bool> draining_{false};
-  std::atomic<int64_t> turns_{0};  // running, waiting and in the mailbox
+  std::atomic<int64_t> submitting_{0};  // turns in the mailbox
   mutable Mutex mu_;
   CondVar wake_;
   std::vector<Command> mailbox_ ABSL_GUARDED_BY(mu_);

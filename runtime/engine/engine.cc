@@ -1,0 +1,289 @@
+#include "runtime/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "runtime/base/check.h"
+#include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/device/worker_pool.h"
+#include "runtime/engine/model_runner.h"
+#include "runtime/engine/notifier.h"
+
+namespace weir {
+namespace {
+
+// With turns in line that nothing admits, the engine looks again after this long at the latest.
+constexpr absl::Duration kLongestWait = absl::Milliseconds(100);
+
+absl::Status Draining() {
+  return MakeError(absl::StatusCode::kUnavailable, "DRAINING", "the server is shutting down; try another one",
+                   {}, absl::Seconds(1));
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options)
+    : options_(options), device_(std::move(device)), models_(std::move(models)) {}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Device> device,
+                                                       std::vector<EngineModel> models,
+                                                       const EngineOptions& options) {
+  std::unique_ptr<Engine> engine(new Engine(std::move(device), std::move(models), options));
+  for (size_t i = 0; i < engine->models_.size(); ++i) {
+    WEIR_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(static_cast<int>(i), engine->models_[i],
+                                                           *engine->device_, engine->options_));
+    engine->runners_.push_back(std::move(runner));
+  }
+  engine->wake_list_ = std::make_unique<WakeList>();
+  engine->notifier_ = std::make_unique<Notifier>();
+  engine->PublishStats();
+  engine->thread_ = std::thread([raw = engine.get()] { raw->Run(); });
+  return engine;
+}
+
+Engine::~Engine() { Stop(); }
+
+// --- any thread ---
+
+bool Engine::Post(Command command) {
+  {
+    MutexLock lock(&mu_);
+    if (stop_) return false;
+    mailbox_.push_back(std::move(command));
+  }
+  wake_.NotifyOne();
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
+                                                            absl::AnyInvocable<void()> on_readable) {
+  if (draining()) return Draining();
+  if (params.session.empty()) {
+    // Counted here and not on the engine's thread, so that the refusal does not wait for a step.
+    WEIR_CHECK(params.model >= 0 && params.model < static_cast<int>(runners_.size()));
+    ModelRunner& runner = *runners_[params.model];
+    const int max_waiting = models_[params.model].limits.max_waiting;
+    if (runner.outstanding().fetch_add(1) >= runner.admissible() + max_waiting) {
+      runner.outstanding().fetch_sub(1);
+      return MakeError(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
+                       fmt::format("{} turns are waiting for model '{}' already; try again later",
+                                   max_waiting, models_[params.model].name),
+                       {{"capacity", std::to_string(max_waiting)}}, absl::Seconds(1));
+    }
+  }
+  auto stream = std::make_shared<TokenStream>(params.sampling.top_logprobs, options_.max_tokens_waiting,
+                                              std::move(on_readable), [this] {
+                                                {
+                                                  MutexLock lock(&mu_);
+                                                  nudged_ = true;
+                                                }
+                                                wake_.NotifyOne();
+                                              });
+  submitting_.fetch_add(1);
+  const int model = params.session.empty() ? params.model : -1;
+  const bool posted = Post([this, params = std::move(params), stream]() mutable {
+    SubmitOnEngine(std::move(params), std::move(stream));
+    submitting_.fetch_sub(1);
+  });
+  if (!posted) {
+    submitting_.fetch_sub(1);
+    if (model >= 0) runners_[model]->outstanding().fetch_sub(1);
+    return Draining();
+  }
+  return stream;
+}
+
+template <class T>
+void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
+  auto shared_done = std::make_shared<Done<T>>(std::move(done));
+  const bool posted = Post([this, shared_done, work = std::move(work)]() mutable {
+    wake_list_->replies.push_back(
+        [shared_done, result = work()]() mutable { (*shared_done)(std::move(result)); });
+  });
+  if (!posted) (*shared_done)(Draining());
+}
+
+void Engine::CreateSession(CreateParams params, Done<SessionInfo> done) {
+  if (draining()) return done(Draining());
+  Call<SessionInfo>(std::move(done), [this, params = std::move(params)]() -> absl::StatusOr<SessionInfo> {
+    WEIR_RETURN_IF_ERROR(CheckIdIsFree(params.id));
+    return runners_[params.model]->sessions().Add(params, absl::Now());
+  });
+}
+
+void Engine::GetSession(std::string id, std::string owner, Done<SessionInfo> done) {
+  Call<SessionInfo>(std::move(done),
+                    [this, id = std::move(id), owner = std::move(owner)]() -> absl::StatusOr<SessionInfo> {
+                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(id, owner));
+                      WEIR_ASSIGN_OR_RETURN(const Session* session, runner->sessions().Find(id, owner));
+                      return runner->sessions().Info(*session, /*with_recent_tokens=*/true);
+                    });
+}
+
+void Engine::ListSessions(std::string owner, std::string after, int limit,
+                          Done<std::vector<SessionInfo>> done) {
+  Call<std::vector<SessionInfo>>(std::move(done),
+                                 [this, owner = std::move(owner), after = std::move(after),
+                                  limit]() -> absl::StatusOr<std::vector<SessionInfo>> {
+                                   std::vector<SessionInfo> all;
+                                   for (const auto& runner : runners_)
+                                     runner->sessions().List(owner, after, limit, &all);
+                                   std::sort(all.begin(), all.end(),
+                                             [](const auto& a, const auto& b) { return a.id < b.id; });
+                                   if (static_cast<int>(all.size()) > limit) all.resize(limit);
+                                   return all;
+                                 });
+}
+
+void Engine::DeleteSession(std::string id, std::string owner, std::string etag, Done<SessionInfo> done) {
+  Call<SessionInfo>(std::move(done),
+                    [this, id = std::move(id), owner = std::move(owner),
+                     etag = std::move(etag)]() -> absl::StatusOr<SessionInfo> {
+                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(id, owner));
+                      return runner->sessions().Delete(id, owner, etag);
+                    });
+}
+
+void Engine::ForkSession(std::string parent, std::string owner, std::string etag, std::string child,
+                         Done<SessionInfo> done) {
+  if (draining()) return done(Draining());
+  Call<SessionInfo>(std::move(done),
+                    [this, parent = std::move(parent), owner = std::move(owner), etag = std::move(etag),
+                     child = std::move(child)]() -> absl::StatusOr<SessionInfo> {
+                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(parent, owner));
+                      WEIR_RETURN_IF_ERROR(CheckIdIsFree(child));
+                      return runner->sessions().Fork(parent, owner, etag, child, absl::Now());
+                    });
+}
+
+void Engine::SnapshotSession(std::string id, std::string owner, Done<std::string> done) {
+  Call<std::string>(std::move(done),
+                    [this, id = std::move(id), owner = std::move(owner)]() -> absl::StatusOr<std::string> {
+                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(id, owner));
+                      return runner->sessions().Snapshot(id, owner);
+                    });
+}
+
+void Engine::RestoreSession(CreateParams params, std::string snapshot, Done<SessionInfo> done) {
+  if (draining()) return done(Draining());
+  Call<SessionInfo>(
+      std::move(done),
+      [this, params = std::move(params), snapshot = std::move(snapshot)]() -> absl::StatusOr<SessionInfo> {
+        WEIR_RETURN_IF_ERROR(CheckIdIsFree(params.id));
+        return runners_[params.model]->sessions().Restore(params, snapshot, absl::Now());
+      });
+}
+
+void Engine::Drain() { draining_.store(true, std::memory_order_release); }
+
+bool Engine::Idle() const {
+  // A turn in the mailbox is counted here until its runner counts it, so the order of the reads matters.
+  if (submitting_.load() != 0) return false;
+  return std::all_of(runners_.begin(), runners_.end(),
+                     [](const auto& runner) { return runner->outstanding().load() == 0; });
+}
+
+void Engine::Stop() {
+  Drain();
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+  }
+  wake_.NotifyOne();
+  if (thread_.joinable()) thread_.join();
+  if (notifier_ != nullptr) notifier_->Stop();
+}
+
+std::vector<RunnerStats> Engine::Stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+// --- engine thread ---
+
+absl::StatusOr<ModelRunner*> Engine::RunnerOf(const std::string& session, const std::string& owner) {
+  for (const auto& runner : runners_)
+    if (runner->sessions().Has(session)) return runner.get();
+  return runners_[0]->sessions().Find(session, owner).status();
+}
+
+absl::Status Engine::CheckIdIsFree(const std::string& session) const {
+  for (const auto& runner : runners_) {
+    if (runner->sessions().Has(session))
+      return MakeError(
+          absl::StatusCode::kAlreadyExists, "SESSION_EXISTS",
+          fmt::format("session {} exists already; choose another id or leave it empty", Quoted(session)),
+          {{"session", "sessions/" + session}});
+  }
+  return absl::OkStatus();
+}
+
+void Engine::SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream) {
+  const absl::Time now = absl::Now();
+  if (params.session.empty()) {
+    const int model = params.model;
+    runners_[model]->Submit(std::move(params), std::move(stream), now, wake_list_.get());
+    return;
+  }
+  const auto fail = [&](absl::Status status) {
+    if (stream->Fail(std::move(status))) wake_list_->streams.push_back(stream);
+  };
+  const absl::StatusOr<ModelRunner*> runner = RunnerOf(params.session, params.owner);
+  if (!runner.ok()) return fail(runner.status());
+  if (params.model >= 0 && runners_[params.model].get() != *runner)
+    return fail(MakeError(absl::StatusCode::kInvalidArgument, "MODEL_MISMATCH",
+                          fmt::format("session '{}' does not belong to model '{}'; leave the model empty",
+                                      params.session, models_[params.model].name)));
+  (*runner)->outstanding().fetch_add(1);
+  (*runner)->Submit(std::move(params), std::move(stream), now, wake_list_.get());
+}
+
+void Engine::PublishStats() {
+  MutexLock lock(&mu_);
+  stats_.resize(runners_.size());
+  for (size_t i = 0; i < runners_.size(); ++i) stats_[i] = runners_[i]->Stats();
+}
+
+bool Engine::WaitForWork(absl::Time next_event) {
+  MutexLock lock(&mu_);
+  while (mailbox_.empty() && !nudged_ && !stop_) {
+    const absl::Duration wait = next_event - absl::Now();
+    if (wait <= absl::ZeroDuration()) break;
+    if (wait == absl::InfiniteDuration())
+      wake_.Wait(&mu_);
+    else
+      wake_.WaitFor(&mu_, absl::ToChronoNanoseconds(wait));
+  }
+  nudged_ = false;
+  std::swap(commands_, mailbox_);
+  return !stop_;
+}
+
+void Engine::Run() {
+  FlushDenormalsOnThisThread();
+  absl::Time next_event = absl::InfinitePast();
+  while (WaitForWork(next_event)) {
+    for (Command& command : commands_) command();
+    commands_.clear();
+    const absl::Time now = absl::Now();
+    bool computed = false;
+    next_event = absl::InfiniteFuture();
+    for (const auto& runner : runners_) {
+      computed |= runner->Step(now, wake_list_.get());
+      next_event = std::min(next_event, runner->HasTurns() ? now + kLongestWait : runner->NextEvent());
+    }
+    if (computed) next_event = absl::InfinitePast();
+    PublishStats();
+    notifier_->Post(wake_list_.get());
+  }
+  for (Command& command : commands_) command();
+  commands_.clear();
+  for (const auto& runner : runners_) runner->FailAll(Draining(), wake_list_.get());
+  PublishStats();
+  notifier_->Post(wake_list_.get());
+}
+
+}  // namespace weir

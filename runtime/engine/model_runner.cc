@@ -1,0 +1,478 @@
+#include "runtime/engine/model_runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/device/cpu_device.h"
+
+namespace weir {
+namespace {
+
+// Rows of logits for scoring in one step, beside those of the decoders.
+constexpr int kScoreRows = kChunkTokens;
+
+// log-softmax of one row at `id`, over the first `size` entries; NaN when the row is not finite.
+float LogProbability(const float* row, int32_t size, int32_t id) {
+  const float max = *std::max_element(row, row + size);
+  double sum = 0;
+  for (int32_t i = 0; i < size; ++i) sum += std::exp(static_cast<double>(row[i]) - max);
+  return static_cast<float>(static_cast<double>(row[id]) - max - std::log(sum));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index, const EngineModel& model,
+                                                                 Device& device,
+                                                                 const EngineOptions& options) {
+  const LanguageModel& lm = *model.model;
+  const RunnerLimits& limits = model.limits;
+  std::unique_ptr<ModelRunner> runner(new ModelRunner(model, device, options));
+  WEIR_ASSIGN_OR_RETURN(runner->sessions_, SessionTable::Create(model_index, model, device, options));
+
+  SchedulerLimits scheduler_limits;
+  scheduler_limits.max_step_tokens = limits.max_step_tokens;
+  scheduler_limits.max_step_seqs = limits.max_step_seqs;
+  scheduler_limits.prefill_granule = lm.prefill_granule();
+  scheduler_limits.flops_per_token = lm.token_cost().base;
+  scheduler_limits.flops_per_token_and_position = lm.token_cost().per_position;
+  WEIR_ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(scheduler_limits));
+  runner->scheduler_.emplace(std::move(scheduler));
+
+  const int max_logits = limits.max_step_seqs + kScoreRows;
+  const bool paged = lm.Paged().num_layers > 0;
+  const int64_t max_positions = paged ? std::min(lm.context_limit(), limits.kv_blocks * kKvBlockTokens) : 0;
+  WEIR_ASSIGN_OR_RETURN(StepBatch batch,
+                        StepBatch::Create(limits.max_step_tokens, limits.max_step_seqs, max_logits,
+                                          paged ? KvPool::BlocksFor(max_positions) + 1 : 0, device));
+  runner->batch_.emplace(std::move(batch));
+  const int num_threads = device.backend() == Backend::kCpu ? PoolOf(device.stream()).num_threads() : 1;
+  WEIR_ASSIGN_OR_RETURN(
+      DeviceBuffer workspace,
+      device.Allocate(lm.WorkspaceBytes(limits.max_step_tokens, max_logits, max_positions, num_threads)));
+  runner->workspace_ = Workspace(std::move(workspace));
+  const int64_t logits_elements = int64_t{max_logits} * lm.vocab_size();
+  WEIR_ASSIGN_OR_RETURN(runner->logits_,
+                        device.Allocate(logits_elements * static_cast<int64_t>(sizeof(float))));
+  if (device.backend() == Backend::kCpu) {
+    runner->logits_host_ = reinterpret_cast<float*>(runner->logits_.data());
+  } else {
+    runner->logits_copy_.resize(logits_elements);
+    runner->logits_host_ = runner->logits_copy_.data();
+  }
+  for (int i = 0; i < num_threads; ++i) runner->samplers_.emplace_back(lm.vocab_size(), model.text->size());
+  runner->runs_.reserve(limits.max_step_seqs);
+  runner->samples_.resize(limits.max_step_seqs);
+  runner->top_.resize(kMaxTopLogprobs);
+  runner->text_.reserve(4096);
+  runner->admissible_.store(limits.slots);
+  return runner;
+}
+
+// --- arrival and admission ---
+
+absl::Status ModelRunner::Check(const TurnParams& params, const Sequence& sequence) const {
+  if (sequence.corrupt)
+    return MakeError(
+        absl::StatusCode::kDataLoss, "STATE_CORRUPT",
+        fmt::format("the state of session '{}' is not finite any more; delete the session", params.session));
+  if (params.expected_position && *params.expected_position != sequence.position())
+    return MakeError(absl::StatusCode::kAborted, "POSITION_MISMATCH",
+                     fmt::format("session '{}' stands at position {}, not {}; read it again", params.session,
+                                 sequence.position(), *params.expected_position),
+                     {{"position", std::to_string(sequence.position())}});
+  const auto prompt = static_cast<int64_t>(params.prompt.size());
+  if (sequence.num_pending() + prompt == 0)
+    return MakeError(absl::StatusCode::kInvalidArgument, "EMPTY_SEQUENCE",
+                     "there is nothing to go on from: give a prompt of at least one token");
+  const int64_t limit = model_.model->context_limit();
+  if (limit > 0 && sequence.position() + prompt > limit)
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "CONTEXT_LIMIT_EXCEEDED",
+        fmt::format("{} tokens in the sequence and {} in the prompt exceed the context limit of {} tokens of "
+                    "model '{}'; shorten the prompt",
+                    sequence.position(), prompt, limit, model_.name),
+        {{"position", std::to_string(sequence.position())},
+         {"prompt_tokens", std::to_string(prompt)},
+         {"context_limit", std::to_string(limit)}});
+  const int64_t blocks = KvPool::BlocksFor(TokensToReserve(params, sequence));
+  if (sessions_->kv().block_bytes() > 0 && blocks > sessions_->kv().num_blocks())
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "KV_CAPACITY_EXHAUSTED",
+        fmt::format(
+            "this turn may need {} KV blocks of {} bytes, the server has {}; ask for fewer max_tokens "
+            "or start the server with more --kv-memory",
+            blocks, sessions_->kv().block_bytes(), sessions_->kv().num_blocks()),
+        {{"blocks", std::to_string(blocks)}, {"capacity", std::to_string(sessions_->kv().num_blocks())}});
+  return absl::OkStatus();
+}
+
+int64_t ModelRunner::TokensToReserve(const TurnParams& params, const Sequence& sequence) const {
+  if (model_.model->Paged().num_layers == 0) return 0;
+  const int64_t known = sequence.position() + static_cast<int64_t>(params.prompt.size());
+  const int64_t limit = model_.model->context_limit();
+  return std::min(limit, params.max_tokens > limit - known ? limit : known + params.max_tokens);
+}
+
+absl::Status ModelRunner::AttachSession(ActiveTurn* turn) {
+  const TurnParams& params = turn->params;
+  if (params.session.empty()) return Check(params, turn->own);
+  WEIR_ASSIGN_OR_RETURN(Session * session, sessions_->Find(params.session, params.owner));
+  WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, params.etag));
+  WEIR_RETURN_IF_ERROR(Check(params, session->sequence));
+  turn->session = session;
+  session->busy = true;
+  return absl::OkStatus();
+}
+
+void ModelRunner::Submit(TurnParams params, std::shared_ptr<TokenStream> stream, absl::Time now,
+                         WakeList* wake) {
+  auto turn = std::make_unique<ActiveTurn>();
+  turn->params = std::move(params);
+  turn->stream = std::move(stream);
+  turn->arrival = next_arrival_++;
+  if (absl::Status status = AttachSession(turn.get()); !status.ok()) {
+    FailTurn(turn.get(), std::move(status), now, wake);
+    return;
+  }
+  waiting_.push_back(std::move(turn));
+}
+
+void ModelRunner::Admit(absl::Time now, WakeList* wake) {
+  // First come, first served; a turn that has to wait for memory does not hold up one that needs none.
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (TryAdmit(it->get(), now, wake)) {
+      running_.push_back(std::move(*it));
+      it = waiting_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+bool ModelRunner::TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake) {
+  const TurnParams& params = turn->params;
+  Sequence& sequence = turn->sequence();
+  const int64_t reserve = TokensToReserve(params, sequence);
+  const int64_t missing_blocks =
+      KvPool::BlocksFor(reserve) - static_cast<int64_t>(sequence.blocks.blocks().size());
+  if (reserve > 0 && missing_blocks > sessions_->kv().num_free()) return false;
+  if (turn->session == nullptr) {
+    std::optional<StateSlot> slot = sessions_->arena().Claim();
+    if (!slot) return false;
+    sequence.slot = *std::move(slot);
+  }
+  if (reserve > 0) sequence.blocks.Reserve(&sessions_->kv(), reserve);
+
+  TurnInfo info;
+  info.prompt_tokens = static_cast<int64_t>(params.prompt.size());
+  info.reused_tokens = sequence.position();
+  // Text that was cut in mid-character goes on only where nothing comes in between.
+  if (!params.prompt.empty()) sequence.text = TextState();
+  turn->text =
+      TextStream(params.stop_strings != nullptr ? *params.stop_strings : StopMatcher(), sequence.text);
+  for (const int32_t id : params.prompt) sequence.has_text = sequence.has_text || !model_.text->IsSpecial(id);
+  sequence.AppendPrompt(params.prompt);
+  if (params.max_time != absl::InfiniteDuration()) turn->time_limit = now + params.max_time;
+  counters_.prompt_tokens += info.prompt_tokens;
+  turn->admitted = true;
+  if (turn->stream->Start(info)) wake->streams.push_back(turn->stream);
+  return true;
+}
+
+// --- one step ---
+
+bool ModelRunner::Step(absl::Time now, WakeList* wake) {
+  sessions_->Expire(now);
+  Sweep(now, wake);
+  Admit(now, wake);
+  for (auto& turn : running_) EndWithoutModel(turn.get(), now, wake);
+  std::erase_if(running_, [](const auto& turn) { return turn->done; });
+  const bool computed = PlanStep();
+  if (computed) {
+    Compute();
+    Collect(now, wake);
+    std::erase_if(running_, [](const auto& turn) { return turn->done; });
+    ++counters_.steps;
+  }
+  admissible_.store(static_cast<int64_t>(running_.size()) + sessions_->arena().num_free(),
+                    std::memory_order_relaxed);
+  return computed;
+}
+
+void ModelRunner::Sweep(absl::Time now, WakeList* wake) {
+  const auto status_of = [&](const ActiveTurn& turn) {
+    if (turn.stream->cancelled()) return absl::CancelledError("the client cancelled the turn");
+    if (now >= turn.params.deadline)
+      return MakeError(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
+                       "the RPC's deadline has passed");
+    if (turn.stream->ReaderTooSlow(now, options_.reader_stall))
+      return MakeError(absl::StatusCode::kResourceExhausted, "CLIENT_TOO_SLOW",
+                       "the client does not read its stream fast enough; the turn has ended",
+                       {{"position", std::to_string(const_cast<ActiveTurn&>(turn).sequence().position())}});
+    return absl::OkStatus();
+  };
+  for (auto& turn : waiting_)
+    if (absl::Status status = status_of(*turn); !status.ok())
+      FailTurn(turn.get(), std::move(status), now, wake);
+  std::erase_if(waiting_, [](const auto& turn) { return turn->done; });
+  for (auto& turn : running_)
+    if (absl::Status status = status_of(*turn); !status.ok())
+      FailTurn(turn.get(), std::move(status), now, wake);
+  std::erase_if(running_, [](const auto& turn) { return turn->done; });
+}
+
+bool ModelRunner::EndWithoutModel(ActiveTurn* turn, absl::Time now, WakeList* wake) {
+  const TurnParams& params = turn->params;
+  const Sequence& sequence = turn->sequence();
+  if (params.score) {
+    if (sequence.num_pending() <= 1) EndTurn(turn, FinishReason::kMaxTokens, -1, -1, now, wake);
+  } else if (now >= turn->time_limit) {
+    EndTurn(turn, FinishReason::kTimeLimit, -1, -1, now, wake);
+  } else if (params.max_tokens == 0) {
+    const int granule = model_.model->prefill_granule();
+    if (FeedableUntil(sequence.fed, sequence.num_pending(), false, granule) <= sequence.fed)
+      EndTurn(turn, FinishReason::kMaxTokens, -1, -1, now, wake);
+  } else if (model_.model->context_limit() > 0 && sequence.position() >= model_.model->context_limit() &&
+             sequence.num_pending() <= 1) {
+    EndTurn(turn, FinishReason::kContextLimit, -1, -1, now, wake);
+  }
+  return turn->done;
+}
+
+bool ModelRunner::PlanStep() {
+  views_.clear();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    const Sequence& sequence = running_[i]->sequence();
+    const bool generating = running_[i]->params.max_tokens > 0 || running_[i]->params.score;
+    views_.push_back(
+        {static_cast<int>(i), sequence.fed, sequence.num_pending(), generating, running_[i]->arrival});
+  }
+  scheduler_->Plan(views_, &plan_);
+
+  batch_->Clear();
+  runs_.clear();
+  int score_rows = kScoreRows;
+  for (const ScheduledRun& run : plan_.runs) {
+    ActiveTurn* turn = running_[run.index].get();
+    Sequence& sequence = turn->sequence();
+    int num_tokens = run.num_tokens;
+    int num_logits = run.decode ? 1 : 0;
+    if (turn->params.score) {
+      // Every token's logits are wanted, so slices are short; a slice still ends on a chunk border.
+      const int granule = model_.model->prefill_granule();
+      num_tokens = static_cast<int>(
+          SliceEnd(sequence.fed, sequence.fed + num_tokens, std::min(score_rows, num_tokens), granule) -
+          sequence.fed);
+      if (num_tokens <= 0) continue;
+      num_logits = num_tokens;
+      score_rows -= num_tokens;
+    }
+    runs_.push_back({turn, num_tokens, batch_->num_logits(), num_logits, run.decode});
+    batch_->AddRun(sequence.slot.index(), sequence.fed, sequence.waiting().first(num_tokens),
+                   sequence.blocks.blocks(), num_logits);
+  }
+  return !runs_.empty();
+}
+
+void ModelRunner::Compute() {
+  Stream& stream = device_.stream();
+  const StepInput input = batch_->Upload(stream);
+  const StepState state = {sessions_->arena().tensors(), sessions_->kv().layers()};
+  const int32_t vocab = model_.model->vocab_size();
+  const TensorView logits(logits_.data(), DType::kF32, {batch_->num_logits(), vocab});
+  model_.model->Forward(input, state, logits, workspace_, stream);
+  if (!logits_copy_.empty())
+    stream.CopyToHost(logits_host_, logits_.data(),
+                      logits.num_elements() * static_cast<int64_t>(sizeof(float)));
+
+  const auto sample = [&](int64_t i, int thread) {
+    const PlannedRun& run = runs_[i];
+    if (!run.decode) return;
+    const Sequence& sequence = run.turn->sequence();
+    // The draw belongs to the position that the new token will take.
+    samples_[i] = samplers_[thread].Sample(
+        std::span(LogitRow(run.first_logit), static_cast<size_t>(vocab)), run.turn->params.sampling,
+        sequence.history, static_cast<uint64_t>(sequence.position()), SuppressedIds(*run.turn));
+  };
+  const auto num_runs = static_cast<int64_t>(runs_.size());
+  if (device_.backend() == Backend::kCpu && num_runs * vocab > 32768) {
+    PoolOf(stream).ParallelFor(num_runs, sample);
+  } else {
+    for (int64_t i = 0; i < num_runs; ++i) sample(i, 0);
+  }
+}
+
+std::span<const int32_t> ModelRunner::SuppressedIds(const ActiveTurn& turn) const {
+  if (turn.params.ignore_eos || turn.generated < turn.params.sampling.min_tokens) return model_.eos_ids;
+  return {};
+}
+
+void ModelRunner::Collect(absl::Time now, WakeList* wake) {
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const PlannedRun& run = runs_[i];
+    if (run.turn->params.score) CollectScores(run.turn, run.first_logit, run.num_logits, now, wake);
+    run.turn->sequence().MarkFed(run.num_tokens);
+    if (run.decode)
+      CollectDecode(run.turn, samples_[i], now, wake);
+    else
+      counters_.prefilled_tokens += run.num_tokens;
+  }
+}
+
+void ModelRunner::CollectScores(ActiveTurn* turn, int first_row, int num_rows, absl::Time now,
+                                WakeList* wake) {
+  const Sequence& sequence = turn->sequence();
+  for (int i = 0; i < num_rows && !turn->done; ++i) {
+    const int32_t target = sequence.waiting()[i + 1];
+    const float logprob = LogProbability(LogitRow(first_row + i), model_.text->size(), target);
+    if (!std::isfinite(logprob)) {
+      ++counters_.nonfinite_rows;
+      FailTurn(turn,
+               MakeError(absl::StatusCode::kInternal, "NONFINITE_LOGITS",
+                         fmt::format("logits are not finite at position {}", sequence.fed + i)),
+               now, wake);
+      return;
+    }
+    TokenStream::Token token;
+    token.id = target;
+    token.position = sequence.fed + i + 1;
+    token.logprob = &logprob;
+    top_.assign(kMaxTopLogprobs, {-1, 0.0f});
+    token.top = top_.data();
+    if (turn->stream->Push(token, now)) wake->streams.push_back(turn->stream);
+  }
+}
+
+void ModelRunner::CollectDecode(ActiveTurn* turn, const SampleResult& sample, absl::Time now,
+                                WakeList* wake) {
+  Sequence& sequence = turn->sequence();
+  if (sample.no_candidate) {
+    FailTurn(turn,
+             MakeError(absl::StatusCode::kInvalidArgument, "NO_CANDIDATE",
+                       "logit_bias and stop options leave no token that could be drawn"),
+             now, wake);
+    return;
+  }
+  if (!sample.finite) {
+    ++counters_.nonfinite_rows;
+    sequence.corrupt = true;
+    FailTurn(turn,
+             MakeError(absl::StatusCode::kInternal, "NONFINITE_LOGITS",
+                       fmt::format("the model's logits are not finite at position {}", sequence.position()),
+                       {{"position", std::to_string(sequence.position())}}),
+             now, wake);
+    return;
+  }
+  const TurnParams& params = turn->params;
+  const bool at_start = !sequence.has_text;
+  TokenStream::Token token;
+  token.id = sample.token;
+  token.position = sequence.position();
+  if (params.sampling.logprobs || params.sampling.top_logprobs > 0) token.logprob = &sample.logprob;
+  for (int i = 0; i < params.sampling.top_logprobs; ++i)
+    top_[i] =
+        i < sample.num_top ? std::pair(sample.top[i].token, sample.top[i].logprob) : std::pair(-1, 0.0f);
+  token.top = top_.data();
+
+  sequence.AppendGenerated(sample.token);
+  if (!model_.text->IsSpecial(sample.token)) sequence.has_text = true;
+  ++turn->generated;
+  ++counters_.generated_tokens;
+
+  const bool is_stop = std::binary_search(params.stop_ids.begin(), params.stop_ids.end(), sample.token);
+  const bool is_eos =
+      !params.ignore_eos && std::binary_search(model_.eos_ids.begin(), model_.eos_ids.end(), sample.token);
+  text_.clear();
+  int stop_string = -1;
+  if (!is_eos && !is_stop)
+    stop_string = turn->text.Append(model_.text->Piece(sample.token, at_start), &text_);
+  token.text = text_;
+  if (turn->stream->Push(token, now)) wake->streams.push_back(turn->stream);
+
+  if (is_eos) {
+    EndTurn(turn, FinishReason::kEos, sample.token, -1, now, wake);
+  } else if (is_stop) {
+    EndTurn(turn, FinishReason::kStopToken, sample.token, -1, now, wake);
+  } else if (stop_string >= 0) {
+    EndTurn(turn, FinishReason::kStopString, -1, stop_string, now, wake);
+  } else if (turn->generated >= params.max_tokens) {
+    EndTurn(turn, FinishReason::kMaxTokens, -1, -1, now, wake);
+  } else {
+    EndWithoutModel(turn, now, wake);
+  }
+}
+
+// --- the end of a turn ---
+
+void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_id, int stop_string,
+                          absl::Time now, WakeList* wake) {
+  Finish finish;
+  finish.reason = reason;
+  finish.token_id = token_id;
+  finish.stop_string = stop_string;
+  finish.prompt_tokens = static_cast<int64_t>(turn->params.prompt.size());
+  finish.generated_tokens = turn->generated;
+  text_.clear();
+  turn->text.Finish(&text_, &finish.incomplete_text);
+  if (reason == FinishReason::kTimeLimit) turn->sequence().DropUnfedPrompt();
+  finish.position = turn->sequence().position();
+  Release(turn, now);
+  if (turn->session != nullptr) finish.etag = turn->session->etag();
+  if (turn->stream->End(std::move(finish), text_)) wake->streams.push_back(turn->stream);
+}
+
+void ModelRunner::FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake) {
+  if (turn->admitted && turn->generated == 0) turn->sequence().DropUnfedPrompt();
+  Release(turn, now);
+  if (turn->stream->Fail(std::move(status))) wake->streams.push_back(turn->stream);
+}
+
+void ModelRunner::Release(ActiveTurn* turn, absl::Time now) {
+  turn->done = true;
+  outstanding_.fetch_sub(1, std::memory_order_relaxed);
+  if (turn->session == nullptr) {
+    turn->own = Sequence();
+    return;
+  }
+  Session* session = turn->session;
+  session->busy = false;
+  sessions_->Touch(session, now);
+  if (!turn->admitted) return;  // it never left the line, so the session is as it was
+  session->sequence.text = turn->text.state();
+  session->sequence.blocks.Truncate(session->sequence.position());
+  ++session->turns;
+}
+
+void ModelRunner::FailAll(const absl::Status& status, WakeList* wake) {
+  const absl::Time now = absl::InfinitePast();
+  for (auto& turn : waiting_) FailTurn(turn.get(), status, now, wake);
+  for (auto& turn : running_) FailTurn(turn.get(), status, now, wake);
+  waiting_.clear();
+  running_.clear();
+}
+
+absl::Time ModelRunner::NextEvent() const {
+  absl::Time next = sessions_->NextExpiry();
+  for (const auto& turn : waiting_) next = std::min(next, turn->params.deadline);
+  return next;
+}
+
+RunnerStats ModelRunner::Stats() const {
+  RunnerStats stats = counters_;
+  stats.slots_total = sessions_->arena().num_slots();
+  stats.slots_free = sessions_->arena().num_free();
+  stats.slot_bytes = sessions_->arena().slot_bytes();
+  stats.kv_blocks_total = sessions_->kv().num_blocks();
+  stats.kv_blocks_free = sessions_->kv().num_free();
+  stats.kv_block_bytes = sessions_->kv().block_bytes();
+  stats.sessions = static_cast<int64_t>(sessions_->size());
+  stats.running = static_cast<int64_t>(running_.size());
+  stats.waiting = static_cast<int64_t>(waiting_.size());
+  return stats;
+}
+
+}  // namespace weir

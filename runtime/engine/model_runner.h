@@ -1,0 +1,119 @@
+// ModelRunner: one model's turns, from the waiting line to the last token. Passive: the engine calls it, and
+// so can a test, with any clock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/engine/engine.h"
+#include "runtime/engine/notifier.h"
+#include "runtime/engine/scheduler.h"
+#include "runtime/engine/session_table.h"
+#include "runtime/engine/step_batch.h"
+
+namespace weir {
+
+// One request on its way. Engine thread only.
+struct ActiveTurn {
+  TurnParams params;
+  std::shared_ptr<TokenStream> stream;
+  Session* session = nullptr;  // null: `own` is the sequence
+  Sequence own;
+  TextStream text;
+  uint64_t arrival = 0;
+  int64_t generated = 0;
+  absl::Time time_limit = absl::InfiniteFuture();
+  bool admitted = false;  // the prompt has joined the sequence
+  bool done = false;
+
+  Sequence& sequence() { return session != nullptr ? session->sequence : own; }
+};
+
+// Engine thread only, but for the counters that Submit reads.
+class ModelRunner {
+ public:
+  static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(int model_index, const EngineModel& model,
+                                                             Device& device, const EngineOptions& options);
+
+  SessionTable& sessions() { return *sessions_; }
+
+  // Takes a turn into the waiting line, or fails it at once through its stream.
+  void Submit(TurnParams params, std::shared_ptr<TokenStream> stream, absl::Time now, WakeList* wake);
+  // Ends what has to end, admits what fits, computes one step. False when there was nothing to compute.
+  bool Step(absl::Time now, WakeList* wake);
+  void FailAll(const absl::Status& status, WakeList* wake);
+
+  bool HasTurns() const { return !running_.empty() || !waiting_.empty(); }
+  // When something happens although nobody asks: a deadline in line, a session's end.
+  absl::Time NextEvent() const;
+  RunnerStats Stats() const;
+
+  // Any thread. Turns that were accepted and have not ended (whoever calls Submit adds the turn), and how
+  // many of them need not wait.
+  std::atomic<int64_t>& outstanding() { return outstanding_; }
+  int64_t admissible() const { return admissible_.load(std::memory_order_relaxed); }
+
+ private:
+  ModelRunner(const EngineModel& model, Device& device, const EngineOptions& options)
+      : model_(model), device_(device), options_(options) {}
+
+  absl::Status Check(const TurnParams& params, const Sequence& sequence) const;
+  absl::Status AttachSession(ActiveTurn* turn);
+  void Sweep(absl::Time now, WakeList* wake);
+  void Admit(absl::Time now, WakeList* wake);
+  bool TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake);
+  int64_t TokensToReserve(const TurnParams& params, const Sequence& sequence) const;
+  bool PlanStep();
+  void Compute();
+  void Collect(absl::Time now, WakeList* wake);
+  void CollectDecode(ActiveTurn* turn, const SampleResult& sample, absl::Time now, WakeList* wake);
+  void CollectScores(ActiveTurn* turn, int first_row, int num_rows, absl::Time now, WakeList* wake);
+  bool EndWithoutModel(ActiveTurn* turn, absl::Time now, WakeList* wake);
+  void EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_id, int stop_string, absl::Time now,
+               WakeList* wake);
+  void FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake);
+  void Release(ActiveTurn* turn, absl::Time now);
+  std::span<const int32_t> SuppressedIds(const ActiveTurn& turn) const;
+  float* LogitRow(int row) { return logits_host_ + int64_t{row} * model_.model->vocab_size(); }
+
+  const EngineModel& model_;
+  Device& device_;
+  const EngineOptions& options_;
+  std::unique_ptr<SessionTable> sessions_;
+  std::optional<Scheduler> scheduler_;
+  std::optional<StepBatch> batch_;
+  Workspace workspace_;
+  DeviceBuffer logits_;
+  std::vector<float> logits_copy_;  // where the device's memory is not the host's
+  float* logits_host_ = nullptr;
+  std::vector<Sampler> samplers_;  // one per thread
+
+  std::deque<std::unique_ptr<ActiveTurn>> waiting_;
+  std::vector<std::unique_ptr<ActiveTurn>> running_;
+  uint64_t next_arrival_ = 0;
+
+  // Of the current step.
+  struct PlannedRun {
+    ActiveTurn* turn;
+    int num_tokens;
+    int first_logit;
+    int num_logits;
+    bool decode;
+  };
+  std::vector<SeqView> views_;
+  StepPlan plan_;
+  std::vector<PlannedRun> runs_;
+  std::vector<SampleResult> samples_;
+  std::vector<std::pair<int32_t, float>> top_;
+  std::string text_;
+
+  RunnerStats counters_;
+  std::atomic<int64_t> outstanding_{0};
+  std::atomic<int64_t> admissible_{0};
+};
+
+}  // namespace weir

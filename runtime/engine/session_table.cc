@@ -1,0 +1,193 @@
+#include "runtime/engine/session_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/engine/snapshot.h"
+
+namespace weir {
+namespace {
+
+// Sessions outlive their time by at most this; looking at each of them in every step would cost.
+constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
+
+std::string ResourceName(std::string_view id) { return fmt::format("sessions/{}", id); }
+
+}  // namespace
+
+absl::Status CheckIdleAndEtag(const Session& session, std::string_view etag) {
+  const ErrorMetadata metadata = {{"session", ResourceName(session.id)},
+                                  {"position", std::to_string(session.sequence.position())}};
+  if (session.busy)
+    return MakeError(absl::StatusCode::kAborted, "SESSION_BUSY",
+                     fmt::format("session '{}' has a turn in progress; wait for it or cancel it", session.id),
+                     metadata);
+  if (!etag.empty() && etag != session.etag())
+    return MakeError(absl::StatusCode::kAborted, "ETAG_MISMATCH",
+                     fmt::format("session '{}' has changed: its etag is now '{}', position {}; read it again",
+                                 session.id, session.etag(), session.sequence.position()),
+                     metadata);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SessionTable>> SessionTable::Create(int model_index, const EngineModel& model,
+                                                                   Device& device,
+                                                                   const EngineOptions& options) {
+  WEIR_ASSIGN_OR_RETURN(StateArena arena,
+                        StateArena::Create(model.model->States(), model.limits.slots, device));
+  WEIR_ASSIGN_OR_RETURN(KvPool kv, KvPool::Create(model.model->Paged(), model.limits.kv_blocks, device));
+  return std::unique_ptr<SessionTable>(
+      new SessionTable(model_index, model, options, std::move(arena), std::move(kv)));
+}
+
+absl::StatusOr<Session*> SessionTable::Find(std::string_view id, std::string_view owner) {
+  const auto it = sessions_.find(id);
+  if (it == sessions_.end() || it->second->owner != owner)
+    return MakeError(absl::StatusCode::kNotFound, "SESSION_NOT_FOUND",
+                     fmt::format("no session {}; it may have expired: create it again", Quoted(id)),
+                     {{"session", ResourceName(id)}});
+  return it->second.get();
+}
+
+SessionInfo SessionTable::Info(const Session& session, bool with_recent_tokens) const {
+  SessionInfo info;
+  info.id = session.id;
+  info.model = model_index_;
+  info.owner = session.owner;
+  info.etag = session.etag();
+  info.position = session.sequence.position();
+  info.state_bytes =
+      arena_.slot_bytes() + static_cast<int64_t>(session.sequence.blocks.blocks().size()) * kv_.block_bytes();
+  info.busy = session.busy;
+  info.create_time = session.create_time;
+  info.expire_time = session.expire_time;
+  if (with_recent_tokens) {
+    const TokenHistory& history = session.sequence.history;
+    for (uint32_t age = history.size; age-- > 0;) info.recent_tokens.push_back(history.IdAt(age));
+  }
+  return info;
+}
+
+absl::StatusOr<Sequence> SessionTable::NewSequence() {
+  std::optional<StateSlot> slot = arena_.Claim();
+  if (!slot)
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "SESSION_CAPACITY_EXHAUSTED",
+        fmt::format(
+            "all {} slots of model '{}' are in use ({} bytes each); delete a session, wait for one to "
+            "expire, or start the server with more --slots",
+            arena_.num_slots(), model_.name, arena_.slot_bytes()),
+        {{"state_bytes", std::to_string(arena_.slot_bytes())},
+         {"capacity", std::to_string(arena_.num_slots())}},
+        absl::Seconds(1));
+  Sequence sequence;
+  sequence.slot = *std::move(slot);
+  return sequence;
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Insert(const Engine::CreateParams& params, Sequence sequence,
+                                                 absl::Time now) {
+  auto session = std::make_unique<Session>();
+  session->id = params.id;
+  session->owner = params.owner;
+  session->sequence = std::move(sequence);
+  session->create_time = now;
+  session->ttl =
+      params.ttl > absl::ZeroDuration() ? std::min(params.ttl, options_.max_ttl) : options_.default_ttl;
+  Touch(session.get(), now);
+  const SessionInfo info = Info(*session, true);
+  sessions_.emplace(params.id, std::move(session));
+  return info;
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Add(const Engine::CreateParams& params, absl::Time now) {
+  WEIR_ASSIGN_OR_RETURN(Sequence sequence, NewSequence());
+  return Insert(params, std::move(sequence), now);
+}
+
+void SessionTable::List(std::string_view owner, std::string_view after, int limit,
+                        std::vector<SessionInfo>* out) const {
+  for (auto it = sessions_.upper_bound(after); it != sessions_.end() && limit > 0; ++it) {
+    if (it->second->owner != owner) continue;
+    out->push_back(Info(*it->second, false));
+    --limit;
+  }
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Delete(std::string_view id, std::string_view owner,
+                                                 std::string_view etag) {
+  WEIR_ASSIGN_OR_RETURN(Session * session, Find(id, owner));
+  WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, etag));
+  const SessionInfo info = Info(*session, false);
+  sessions_.erase(sessions_.find(id));
+  return info;
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_view owner,
+                                               std::string_view etag, std::string_view child,
+                                               absl::Time now) {
+  WEIR_ASSIGN_OR_RETURN(const Session* parent, Find(id, owner));
+  WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*parent, etag));
+  const Sequence& from = parent->sequence;
+  WEIR_ASSIGN_OR_RETURN(Sequence to, NewSequence());
+  if (!to.blocks.Reserve(&kv_, static_cast<int64_t>(from.blocks.blocks().size()) * kKvBlockTokens))
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "KV_CAPACITY_EXHAUSTED",
+        fmt::format("forking session '{}' needs {} KV blocks of {} bytes, {} are free; delete a session or "
+                    "start the server with more --kv-memory",
+                    parent->id, from.blocks.blocks().size(), kv_.block_bytes(), kv_.num_free()),
+        {{"blocks", std::to_string(from.blocks.blocks().size())}, {"free", std::to_string(kv_.num_free())}},
+        absl::Seconds(1));
+  arena_.Copy(from.slot, to.slot);
+  kv_.Copy(from.blocks, to.blocks);
+  to.fed = from.fed;
+  to.pending = from.pending;
+  to.pending_begin = from.pending_begin;
+  to.history = from.history;
+  to.text = from.text;
+  to.has_text = from.has_text;
+  to.corrupt = from.corrupt;
+  Engine::CreateParams params;
+  params.id = child;
+  params.owner = owner;
+  params.ttl = parent->ttl;
+  return Insert(params, std::move(to), now);
+}
+
+absl::StatusOr<std::string> SessionTable::Snapshot(std::string_view id, std::string_view owner) {
+  WEIR_ASSIGN_OR_RETURN(const Session* session, Find(id, owner));
+  WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, ""));
+  return SaveSnapshot(session->sequence, model_.fingerprint, arena_, kv_);
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Restore(const Engine::CreateParams& params,
+                                                  std::string_view snapshot, absl::Time now) {
+  WEIR_ASSIGN_OR_RETURN(const SnapshotView view,
+                        ParseSnapshot(snapshot, model_.fingerprint, model_.text->size(), arena_, kv_));
+  WEIR_ASSIGN_OR_RETURN(Sequence sequence, NewSequence());
+  WEIR_RETURN_IF_ERROR(LoadSnapshot(view, &sequence, arena_, kv_));
+  return Insert(params, std::move(sequence), now);
+}
+
+void SessionTable::Expire(absl::Time now) {
+  if (now < next_sweep_) return;
+  next_sweep_ = now + kSweepInterval;
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    if (!it->second->busy && it->second->expire_time <= now)
+      it = sessions_.erase(it);
+    else
+      ++it;
+  }
+}
+
+absl::Time SessionTable::NextExpiry() const {
+  absl::Time next = absl::InfiniteFuture();
+  for (const auto& [id, session] : sessions_)
+    if (!session->busy) next = std::min(next, session->expire_time);
+  return std::max(next, next_sweep_);
+}
+
+}  // namespace weir

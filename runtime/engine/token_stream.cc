@@ -1,0 +1,77 @@
+#include "runtime/engine/token_stream.h"
+
+#include <utility>
+
+namespace weir {
+
+void StreamChunk::Clear() {
+  info.reset();
+  position = 0;
+  token_ids.clear();
+  logprobs.clear();
+  top_logprobs.clear();
+  text.clear();
+  finish.reset();
+  error.reset();
+}
+
+TokenStream::TokenStream(int top_count, int64_t max_tokens_waiting, absl::AnyInvocable<void()> on_readable,
+                         absl::AnyInvocable<void()> on_cancel)
+    : max_tokens_waiting_(max_tokens_waiting),
+      on_readable_(std::move(on_readable)),
+      on_cancel_(std::move(on_cancel)) {
+  waiting_.top_count = top_count;
+}
+
+bool TokenStream::Start(const TurnInfo& info) {
+  MutexLock lock(&mu_);
+  waiting_.info = info;
+  return std::exchange(reader_idle_, false);
+}
+
+bool TokenStream::Push(const Token& token, absl::Time now) {
+  MutexLock lock(&mu_);
+  if (waiting_.token_ids.empty()) {
+    waiting_.position = token.position;
+    waiting_since_ = now;
+  }
+  waiting_.token_ids.push_back(token.id);
+  if (token.logprob != nullptr) waiting_.logprobs.push_back(*token.logprob);
+  for (int i = 0; i < waiting_.top_count; ++i) waiting_.top_logprobs.push_back(token.top[i]);
+  waiting_.text.append(token.text);
+  return std::exchange(reader_idle_, false);
+}
+
+bool TokenStream::End(Finish finish, std::string_view text) {
+  MutexLock lock(&mu_);
+  waiting_.text.append(text);
+  waiting_.finish = std::move(finish);
+  return std::exchange(reader_idle_, false);
+}
+
+bool TokenStream::Fail(absl::Status status) {
+  MutexLock lock(&mu_);
+  waiting_.error = std::move(status);
+  return std::exchange(reader_idle_, false);
+}
+
+bool TokenStream::ReaderTooSlow(absl::Time now, absl::Duration stall) const {
+  MutexLock lock(&mu_);
+  if (static_cast<int64_t>(waiting_.token_ids.size()) > max_tokens_waiting_) return true;
+  return !waiting_.token_ids.empty() && now - waiting_since_ > stall;
+}
+
+void TokenStream::Drain(StreamChunk* chunk) {
+  chunk->Clear();
+  MutexLock lock(&mu_);
+  chunk->top_count = waiting_.top_count;
+  std::swap(*chunk, waiting_);
+  reader_idle_ = chunk->empty();
+}
+
+void TokenStream::Cancel() {
+  cancelled_.store(true, std::memory_order_release);
+  if (on_cancel_) on_cancel_();
+}
+
+}  // namespace weir

@@ -1,0 +1,116 @@
+#include "tests/support/fake_model.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/time/clock.h"
+#include "runtime/base/check.h"
+
+namespace weir::testing {
+namespace {
+
+constexpr uint32_t kHashMask = (1u << 24) - 1;  // exact in f32
+
+uint32_t Mix(uint32_t hash, int32_t token) {
+  return ((hash * 0x9e3779b1u) ^ (static_cast<uint32_t>(token) * 0x85ebca6bu) ^ (hash >> 7)) & kHashMask;
+}
+
+int32_t Next(uint32_t hash, int64_t count, int32_t vocab_size) {
+  return static_cast<int32_t>(((hash >> 3) + static_cast<uint64_t>(count) * 7) %
+                              static_cast<uint64_t>(vocab_size - 1));
+}
+
+}  // namespace
+
+PagedSpec FakeModel::Paged() const {
+  PagedSpec spec;
+  if (!options_.paged) return spec;
+  spec.num_layers = 1;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 2;
+  spec.dtype = DType::kF32;
+  return spec;
+}
+
+void FakeModel::Forward(const StepInput& input, const StepState& state, TensorView logits, Workspace&,
+                        Stream&) const {
+  if (on_step) on_step(input, state);
+  if (options_.step_time > absl::ZeroDuration()) absl::SleepFor(options_.step_time);
+  steps_.fetch_add(1);
+  tokens_.fetch_add(input.batch.num_tokens);
+  const RaggedBatch& batch = input.batch;
+  const int32_t* cu = batch.cu_seqlens.data<int32_t>();
+  const int32_t* ids = input.token_ids.data<int32_t>();
+  const int32_t* rows = input.logit_rows.data<int32_t>();
+  int64_t next_logit = 0;
+  for (int n = 0; n < batch.num_seqs; ++n) {
+    float* words = state.fixed[0].row<float>(batch.slots.data<int32_t>()[n]);
+    auto hash = static_cast<uint32_t>(words[0]);
+    auto count = static_cast<int64_t>(words[1]);
+    WEIR_CHECK(count == batch.positions.data<int64_t>()[n]);  // nothing lost, nothing twice
+    bool poisoned = false;
+    for (int t = cu[n]; t < cu[n + 1]; ++t) {
+      hash = Mix(hash, ids[t]);
+      if (options_.paged) {
+        const PagedKv& kv = state.paged[0];
+        const auto key_of = [&](int64_t position) {
+          const int32_t block = batch.block_tables.row<int32_t>(n)[position / kKvBlockTokens];
+          return kv.keys.row<float>(block) + position % kKvBlockTokens * 2;
+        };
+        key_of(count)[0] = static_cast<float>(ids[t]);
+        key_of(count)[1] = static_cast<float>(count);
+        for (int64_t p = 0; p <= count; ++p) WEIR_CHECK(key_of(p)[1] == static_cast<float>(p));
+      }
+      ++count;
+      poisoned = poisoned || ids[t] == options_.poison_id;
+      if (next_logit < logits.num_rows() && rows[next_logit] == t) {
+        float* row = logits.row<float>(next_logit++);
+        for (int32_t i = 0; i < options_.vocab_size; ++i)
+          row[i] = poisoned ? std::numeric_limits<float>::quiet_NaN() : -static_cast<float>((i * 37) % 11);
+        if (!poisoned) row[Next(hash, count, options_.vocab_size)] = 50.0f;
+      }
+    }
+    words[0] = static_cast<float>(hash);
+    words[1] = static_cast<float>(count);
+  }
+  WEIR_CHECK(next_logit == logits.num_rows());
+}
+
+int32_t FakeModel::NextToken(const std::vector<int32_t>& tokens, int32_t vocab_size) {
+  uint32_t hash = 0;
+  for (const int32_t id : tokens) hash = Mix(hash, id);
+  return Next(hash, static_cast<int64_t>(tokens.size()), vocab_size);
+}
+
+std::vector<int32_t> FakeModel::Generate(std::vector<int32_t> prompt, int n, int32_t vocab_size) {
+  std::vector<int32_t> out;
+  for (int i = 0; i < n; ++i) {
+    out.push_back(NextToken(prompt, vocab_size));
+    prompt.push_back(out.back());
+  }
+  return out;
+}
+
+FakeText::FakeText(int32_t size) {
+  for (int32_t id = 0; id < size; ++id) {
+    std::string piece(1, static_cast<char>('a' + id % 26));
+    if (id % 8 == 7) piece.push_back(' ');
+    pieces_.push_back(piece);
+  }
+}
+
+EngineModel MakeFakeEngineModel(const FakeModelOptions& options, const RunnerLimits& limits,
+                                std::shared_ptr<FakeModel>* model) {
+  EngineModel engine_model;
+  engine_model.name = "fake";
+  auto fake = std::make_shared<FakeModel>(options);
+  if (model != nullptr) *model = fake;
+  engine_model.model = fake;
+  engine_model.text = std::make_shared<FakeText>(options.vocab_size);
+  if (options.eos_id >= 0) engine_model.eos_ids = {options.eos_id};
+  engine_model.fingerprint = 42;
+  engine_model.limits = limits;
+  return engine_model;
+}
+
+}  // namespace weir::testing
