@@ -1,0 +1,44 @@
+#include "runtime/ops/embedding/embedding.h"
+
+#include "gtest/gtest.h"
+#include "tests/support/kernel_parity.h"
+
+namespace weir {
+namespace {
+
+TEST(GatherRows, CopiesTheNamedRowsInBothDTypes) {
+  const auto device = CreateCpuDevice(2);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int width : {1, 17, 576}) {
+      for (const int tokens : {1, 3, 130}) {
+        constexpr int kRows = 23;
+        Random random(static_cast<uint64_t>(width + tokens));
+        Guarded table(dtype, {kRows, width}, 7);
+        Guarded index(DType::kI32, {tokens});
+        Guarded y(DType::kF32, {tokens, width}, 2);
+        random.FillNormal(table);
+        for (int t = 0; t < tokens; ++t) index.view().data<int32_t>()[t] = random.Int(0, kRows - 1);
+        index.view().data<int32_t>()[0] = kRows - 1;
+        std::vector<double> expected(static_cast<size_t>(tokens * width));
+        GatherRowsReference({table, index, y}, expected.data());
+        GatherRowsCpu({table, index, y}, device->stream());
+        EXPECT_EQ(y.ToDoubles(), expected);
+        EXPECT_TRUE(y.RedZonesIntact());
+      }
+    }
+  }
+}
+
+TEST(GatherRowsDeathTest, RefusesAnIdOutsideTheTable) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto device = CreateCpuDevice(1);
+  Guarded table(DType::kF32, {4, 2});
+  Guarded index(DType::kI32, {1});
+  Guarded y(DType::kF32, {1, 2});
+  table.Fill(0.0);
+  index.Assign({4.0});
+  EXPECT_DEATH(GatherRowsCpu({table, index, y}, device->stream()), "check failed");
+}
+
+}  // namespace
+}  // namespace weir

@@ -1,0 +1,405 @@
+// The laws of the linear recurrence. The CPU column is held to them for both ways of doing whole chunks; the
+// parity test runs on every backend of the build, and the CUDA column is run only where a GPU is present.
+#include "runtime/ops/linear_recurrence/linear_recurrence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "runtime/ops/linear_recurrence/recurrence_head.h"
+#include "tests/support/recurrence_case.h"
+
+namespace weir {
+namespace {
+
+const RecurrenceShape kShapes[] = {
+    {1, 1, 1, 1, true},    {1, 1, 4, 4, false},    {3, 3, 7, 5, true},    {2, 2, 33, 17, true},
+    {9, 9, 64, 64, true},  {6, 2, 48, 64, true},   {8, 2, 16, 31, false}, {5, 1, 20, 100, true},
+    {2, 1, 64, 129, true}, {3, 3, 128, 128, true},
+};
+
+void RunCase(const RecurrenceShape& shape, const std::vector<RunSpec>& runs, const RecurrenceTokens& tokens,
+             const RecurrenceState& state, WholeChunks way, Device& device, int first = 0) {
+  const Ragged ragged(runs);
+  LinearRecurrenceCpuWith(MakeArgs(shape, ragged, tokens, state, first), way, device.stream());
+}
+
+struct Truth {
+  std::vector<double> s, z, o;
+};
+
+Truth RunReference(const LinearRecurrenceArgs& args, const RecurrenceState& state) {
+  Truth truth{state.S(), state.Z(), std::vector<double>(static_cast<size_t>(args.o.num_elements()))};
+  LinearRecurrenceReference(args, truth.s.data(), truth.z.data(), truth.o.data());
+  return truth;
+}
+
+class LinearRecurrenceLaws : public testing::TestWithParam<WholeChunks> {};
+
+INSTANTIATE_TEST_SUITE_P(WholeChunks, LinearRecurrenceLaws,
+                         testing::Values(WholeChunks::kSteps, WholeChunks::kProducts), [](const auto& param) {
+                           return param.param == WholeChunks::kSteps ? "AsSteps" : "AsProducts";
+                         });
+
+TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
+  const auto device = CreateCpuDevice(2);
+  for (const RecurrenceShape& shape : kShapes) {
+    // Runs that end before, on and after chunk borders, one over a fold, a single token on a fold, and slots
+    // out of order with unused ones between.
+    const std::vector<RunSpec> runs = {{1, 0, 5},     {130, 40, 1}, {64, 128, 4},
+                                       {70, 1000, 6}, {1, 2048, 0}, {3, 61, 2}};
+    const Ragged ragged(runs);
+    RecurrenceState state(shape, 8);
+    state.Randomize(1);
+    const RecurrenceTokens tokens(shape, ragged.num_tokens(), 2);
+    const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
+    const Truth truth = RunReference(args, state);
+    LinearRecurrenceCpuWith(args, GetParam(), device->stream());
+    EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32) << shape.state_dim << "x" << shape.head_dim;
+    EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32);
+    if (shape.normalised) {
+      EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32);
+    }
+    EXPECT_TRUE(tokens.o.RedZonesIntact());
+    EXPECT_TRUE(state.RedZonesIntact());
+  }
+}
+
+TEST_P(LinearRecurrenceLaws, FoldEmptiesTheInnerLevel) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 3, 5, true};
+  RecurrenceState state(shape, 1);
+  const RecurrenceTokens tokens(shape, 1100, 3);
+  RunCase(shape, {{1024, 0, 0}}, tokens, state, GetParam(), *device);
+  const std::vector<double> before = state.S();
+  for (const double x : state.s_outer.ToDoubles()) EXPECT_EQ(x, 0.0);
+  RunCase(shape, {{1, 1024, 0}}, tokens, state, GetParam(), *device, 1024);
+  EXPECT_LT(MaxRelativeError(state.s_outer.ToDoubles(), before), 1e-7);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(state.z_inner.row<float>(0)[i], tokens.k.row<float>(1024)[i]);
+    for (int j = 0; j < 5; ++j)
+      EXPECT_NEAR(state.s_inner.row<float>(0)[i * 5 + j],
+                  tokens.k.row<float>(1024)[i] * tokens.v.row<float>(1024)[j], 1e-6);
+  }
+}
+
+// Runs `pieces` one after another from `position` on; outputs and state within 1e-4 of the one-piece run.
+void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{4, 2, 16, 24, true};
+  const int total = std::accumulate(pieces.begin(), pieces.end(), 0);
+  RecurrenceState whole(shape, 2);
+  RecurrenceState split(shape, 2);
+  whole.Randomize(4);
+  split.Randomize(4);
+  const RecurrenceTokens whole_tokens(shape, total, 5);
+  const RecurrenceTokens split_tokens(shape, total, 5);
+  RunCase(shape, {{total, position, 1}}, whole_tokens, whole, way, *device);
+  int done = 0;
+  for (const int piece : pieces) {
+    RunCase(shape, {{piece, position + done, 1}}, split_tokens, split, way, *device, done);
+    done += piece;
+  }
+  EXPECT_LT(MaxRelativeError(split_tokens.o.ToDoubles(), whole_tokens.o.ToDoubles()), 1e-4);
+  EXPECT_LT(MaxRelativeError(split.S(), whole.S()), 1e-4);
+  EXPECT_LT(MaxRelativeError(split.Z(), whole.Z()), 1e-4);
+  // Token after token the bits are the same too.
+  if (way == WholeChunks::kSteps) {
+    EXPECT_EQ(split_tokens.o.Bytes(), whole_tokens.o.Bytes());
+    EXPECT_EQ(split.Slot(1), whole.Slot(1));
+  }
+}
+
+TEST_P(LinearRecurrenceLaws, REC_03_AnySplitOfAHundredTokens) {
+  for (const std::vector<int>& pieces :
+       std::vector<std::vector<int>>{{37, 63}, {99, 1}, {1, 99}, {64, 36}, std::vector<int>(100, 1)})
+    ExpectSplitChangesNothing(GetParam(), 0, pieces);
+}
+
+TEST_P(LinearRecurrenceLaws, SplitsAroundChunksAndFolds) {
+  for (const int length : {62, 63, 64, 65, 66, 127, 128, 129})
+    ExpectSplitChangesNothing(GetParam(), 0, {length / 2, length - length / 2});
+  for (const int length : {1023, 1024, 1025, 1090}) {
+    ExpectSplitChangesNothing(GetParam(), 0, {length - 70, 70});
+    ExpectSplitChangesNothing(GetParam(), 0, {1, length - 1});
+  }
+  ExpectSplitChangesNothing(GetParam(), 960, {64, 1, 63, 64});
+  ExpectSplitChangesNothing(GetParam(), 1'000'000 - 17, {30, 100, 3});
+}
+
+TEST_P(LinearRecurrenceLaws, REC_06_SplitAt256AndInsideTheConvolutionWindow) {
+  for (const int first : {256, 1, 2, 3, 4}) ExpectSplitChangesNothing(GetParam(), 0, {first, 512 - first});
+}
+
+TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
+  for (const RecurrenceShape& shape :
+       {RecurrenceShape{9, 9, 64, 64, true}, RecurrenceShape{6, 2, 20, 37, true},
+        RecurrenceShape{3, 1, 64, 128, false}}) {
+    const std::vector<RunSpec> runs = {{1, 100, 0}, {200, 0, 1}, {1, 1024, 2}, {65, 960, 3}, {17, 55, 4}};
+    std::vector<int> order(runs.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::vector<std::vector<float>> outputs;
+    std::vector<std::vector<float>> states;
+    for (const int threads : {1, 2, 5}) {
+      const auto device = CreateCpuDevice(threads);
+      RecurrenceState state(shape, 5);
+      state.Randomize(6);
+      // One packed tensor per arrangement: fill the run's rows from its own seed.
+      std::vector<RunSpec> packed_runs;
+      for (const int i : order) packed_runs.push_back(runs[static_cast<size_t>(i)]);
+      const Ragged packed(packed_runs);
+      RecurrenceTokens batch(shape, packed.num_tokens(), 0);
+      std::vector<int> begin(runs.size());
+      int row = 0;
+      for (const int i : order) {
+        const RunSpec& run = runs[static_cast<size_t>(i)];
+        begin[static_cast<size_t>(i)] = row;
+        Random random(static_cast<uint64_t>(100 + i));
+        random.FillUniform(batch.q.view().Rows(row, run.tokens), 0.0, 2.0);
+        random.FillUniform(batch.k.view().Rows(row, run.tokens), 0.0, 2.0);
+        random.FillNormal(batch.v.view().Rows(row, run.tokens));
+        row += run.tokens;
+      }
+      LinearRecurrenceCpuWith(MakeArgs(shape, packed, batch, state), GetParam(), device->stream());
+      for (size_t i = 0; i < runs.size(); ++i) {
+        std::vector<float> o;
+        for (int t = 0; t < runs[i].tokens; ++t) {
+          const float* from = batch.o.row<float>(begin[i] + t);
+          o.insert(o.end(), from, from + batch.o.view().row_size());
+        }
+        // Alone, on the same rows of its own copy.
+        RecurrenceState alone(shape, 5);
+        alone.Randomize(6);
+        RunCase(shape, {runs[i]}, batch, alone, GetParam(), *device, begin[i]);
+        for (int t = 0; t < runs[i].tokens; ++t) {
+          const float* from = batch.o.row<float>(begin[i] + t);
+          ASSERT_TRUE(
+              std::equal(from, from + batch.o.view().row_size(), o.begin() + t * batch.o.view().row_size()))
+              << "run " << i << " token " << t << " threads " << threads;
+        }
+        ASSERT_EQ(alone.Slot(runs[i].slot), state.Slot(runs[i].slot));
+        if (outputs.size() < runs.size()) {
+          outputs.push_back(o);
+          states.push_back(state.Slot(runs[i].slot));
+        }
+        ASSERT_EQ(outputs[i], o);
+        ASSERT_EQ(states[i], state.Slot(runs[i].slot));
+      }
+      std::rotate(order.begin(), order.begin() + 2, order.end());
+    }
+  }
+}
+
+TEST_P(LinearRecurrenceLaws, SlotsOutsideTheBatchKeepTheirBits) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{4, 2, 12, 20, true};
+  const std::vector<RunSpec> runs = {{1, 7, 6}, {80, 1000, 2}, {2, 64, 4}};
+  RecurrenceState state(shape, 8);
+  state.Randomize(8);
+  std::vector<std::vector<float>> before;
+  for (int slot = 0; slot < 8; ++slot) before.push_back(state.Slot(slot));
+  const RecurrenceTokens tokens(shape, 83, 9);
+  RunCase(shape, runs, tokens, state, GetParam(), *device);
+  for (int slot = 0; slot < 8; ++slot) {
+    const bool used = slot == 6 || slot == 2 || slot == 4;
+    EXPECT_EQ(state.Slot(slot) == before[static_cast<size_t>(slot)], !used) << "slot " << slot;
+  }
+}
+
+TEST_P(LinearRecurrenceLaws, NonFiniteValuesOfOneSequenceReachNoOther) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{2, 1, 12, 70, true};
+  RecurrenceState state(shape, 3);
+  state.Randomize(10);
+  const RecurrenceTokens tokens(shape, 150, 11);
+  tokens.v.row<float>(75)[3] = std::numeric_limits<float>::quiet_NaN();
+  tokens.k.row<float>(80)[2] = std::numeric_limits<float>::infinity();
+  RunCase(shape, {{70, 0, 2}, {70, 0, 0}, {10, 5, 1}}, tokens, state, GetParam(), *device);
+  const auto finite = [](const float* row, int64_t count) {
+    return std::all_of(row, row + count, [](float x) { return std::isfinite(x); });
+  };
+  for (int t = 0; t < 150; ++t) EXPECT_TRUE((t >= 70 && t < 140) || finite(tokens.o.row<float>(t), 140)) << t;
+  EXPECT_FALSE(finite(tokens.o.row<float>(139), 140));
+  const auto slot_finite = [&](int slot) {
+    const std::vector<float> values = state.Slot(slot);
+    return finite(values.data(), static_cast<int64_t>(values.size()));
+  };
+  EXPECT_TRUE(slot_finite(1));
+  EXPECT_TRUE(slot_finite(2));
+  EXPECT_FALSE(slot_finite(0));
+}
+
+TEST_P(LinearRecurrenceLaws, REC_01_PackedRunsOnCarriedStateEqualLoneRuns) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{4, 2, 16, 24, true};
+  RecurrenceState packed(shape, 3);
+  RecurrenceState alone(shape, 3);
+  const RecurrenceTokens first(shape, 33, 12);
+  RunCase(shape, {{11, 0, 2}, {11, 0, 0}, {11, 0, 1}}, first, packed, GetParam(), *device);
+  RunCase(shape, {{11, 0, 2}, {11, 0, 0}, {11, 0, 1}}, first, alone, GetParam(), *device);
+  const RecurrenceTokens packed_tokens(shape, 275, 13);
+  const RecurrenceTokens alone_tokens(shape, 275, 13);
+  RunCase(shape, {{5, 11, 2}, {70, 11, 0}, {200, 11, 1}}, packed_tokens, packed, GetParam(), *device);
+  RunCase(shape, {{5, 11, 2}}, alone_tokens, alone, GetParam(), *device, 0);
+  RunCase(shape, {{70, 11, 0}}, alone_tokens, alone, GetParam(), *device, 5);
+  RunCase(shape, {{200, 11, 1}}, alone_tokens, alone, GetParam(), *device, 75);
+  EXPECT_EQ(packed_tokens.o.Bytes(), alone_tokens.o.Bytes());
+  for (int slot = 0; slot < 3; ++slot) EXPECT_EQ(packed.Slot(slot), alone.Slot(slot));
+}
+
+TEST_P(LinearRecurrenceLaws, REC_02_EveryPackedSequenceStopsAtItsOwnState) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{3, 3, 8, 10, true};
+  // {length, snapshot position} per sequence: the packed run up to the snapshot equals the lone token steps.
+  const std::vector<std::vector<int>> plans = {{384, 640, 896}, {256, 256, 384}, {128, 192, 256}};
+  for (const std::vector<int>& plan : plans) {
+    const int total = std::accumulate(plan.begin(), plan.end(), 0);
+    RecurrenceState packed(shape, 3);
+    const RecurrenceTokens tokens(shape, total, 14);
+    RunCase(shape, {{plan[0], 0, 1}, {plan[1], 0, 2}, {plan[2], 0, 0}}, tokens, packed, GetParam(), *device);
+    int first = 0;
+    for (const int sequence : {0, 1, 2}) {
+      const int slot = (sequence + 1) % 3;
+      RecurrenceState alone(shape, 3);
+      for (int t = 0; t < plan[static_cast<size_t>(sequence)]; ++t)
+        RunCase(shape, {{1, t, slot}}, tokens, alone, GetParam(), *device, first + t);
+      first += plan[static_cast<size_t>(sequence)];
+      const std::vector<float> expected = alone.Slot(slot);
+      const std::vector<float> actual = packed.Slot(slot);
+      EXPECT_LT(MaxRelativeError({actual.begin(), actual.end()}, {expected.begin(), expected.end()}), 1e-4)
+          << "sequence " << sequence;
+    }
+  }
+}
+
+TEST_P(LinearRecurrenceLaws, REC_10_ShortRunDoesNotFeelItsNeighboursLength) {
+  const auto device = CreateCpuDevice(2);
+  const RecurrenceShape shape{4, 2, 16, 24, true};
+  std::vector<std::vector<float>> results;
+  for (const int neighbour : {0, 12, 40}) {
+    RecurrenceState state(shape, 2);
+    RecurrenceTokens tokens(shape, 3 + neighbour, 15);
+    // The same three tokens, wherever they stand.
+    Random random(16);
+    random.FillUniform(tokens.q.view().Rows(neighbour, 3), 0.0, 2.0);
+    random.FillUniform(tokens.k.view().Rows(neighbour, 3), 0.0, 2.0);
+    random.FillNormal(tokens.v.view().Rows(neighbour, 3));
+    std::vector<RunSpec> runs = {{3, 0, 1}};
+    if (neighbour > 0) runs.insert(runs.begin(), {neighbour, 0, 0});
+    RunCase(shape, runs, tokens, state, GetParam(), *device);
+    std::vector<float> result = state.Slot(1);
+    for (int t = neighbour; t < neighbour + 3; ++t)
+      result.insert(result.end(), tokens.o.row<float>(t), tokens.o.row<float>(t) + 4 * 24);
+    results.push_back(result);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST_P(LinearRecurrenceLaws, REC_12_FiveThousandOnesAreExactlyFiveThousand) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 1, 1, false};
+  RecurrenceState state(shape, 1);
+  const RecurrenceTokens tokens(shape, 5000, 17);
+  for (const Guarded* part : {&tokens.q, &tokens.k, &tokens.v}) const_cast<Guarded*>(part)->Fill(1.0);
+  RunCase(shape, {{5000, 0, 0}}, tokens, state, GetParam(), *device);
+  EXPECT_EQ(state.S()[0], 5000.0);
+  EXPECT_EQ(tokens.o.row<float>(4999)[0], 5000.0f);
+  EXPECT_EQ(tokens.o.row<float>(2999)[0], 3000.0f);
+}
+
+// Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
+// last outputs against double precision.
+double RangeError(WholeChunks way, int64_t length, bool repeated) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 4, 4, true};
+  constexpr int kPiece = 8192;
+  RecurrenceState state(shape, 1);
+  const RecurrenceTokens tokens(shape, kPiece, 18);
+  if (repeated) {
+    for (int t = 1; t < kPiece; ++t) {
+      std::copy_n(tokens.q.row<float>(0), 4, tokens.q.row<float>(t));
+      std::copy_n(tokens.k.row<float>(0), 4, tokens.k.row<float>(t));
+      std::copy_n(tokens.v.row<float>(0), 4, tokens.v.row<float>(t));
+    }
+  } else {
+    // Sums that grow: with v around zero the relative error of S would say nothing.
+    Random(19).FillUniform(tokens.v, 0.0, 1.0);
+  }
+  std::vector<double> s(16, 0.0), z(4, 0.0), o(static_cast<size_t>(kPiece) * 4);
+  double error = 0.0;
+  for (int64_t done = 0; done < length; done += kPiece) {
+    const int count = static_cast<int>(std::min<int64_t>(kPiece, length - done));
+    const Ragged ragged({{count, done, 0}});
+    const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
+    LinearRecurrenceReference(args, s.data(), z.data(), o.data());
+    LinearRecurrenceCpuWith(args, way, device->stream());
+    const float* last = tokens.o.row<float>(count - 1);
+    for (int j = 0; j < 4; ++j)
+      error = std::max(error, std::abs(last[j] / o[static_cast<size_t>(count - 1) * 4 + j] - 1.0));
+  }
+  return std::max({error, MaxRelativeError(state.S(), s), MaxRelativeError(state.Z(), z)});
+}
+
+TEST_P(LinearRecurrenceLaws, RangeOfAMillionEqualTokens) {
+  EXPECT_LT(RangeError(GetParam(), 1'000'000, true), 2e-4);
+}
+
+TEST_P(LinearRecurrenceLaws, RangeOfAMillionRandomTokens) {
+  EXPECT_LT(RangeError(GetParam(), 1'000'000, false), 2e-5);
+}
+
+TEST(LinearRecurrence, ParityOfEveryBackendOfThisBuild) {
+  for (const std::string& name : BackendNames()) {
+    const auto device = CreateDevice(name, 2);
+    if (!device.ok()) {
+      GTEST_SKIP() << name << " is built but was not run: " << device.status().message();
+    }
+    for (const RecurrenceShape& shape : kShapes) {
+      const Ragged ragged({{1, 0, 5}, {130, 40, 1}, {64, 128, 4}, {70, 1000, 6}, {1, 2048, 0}, {3, 61, 2}});
+      RecurrenceState state(shape, 8);
+      state.Randomize(20);
+      const std::vector<float> idle = state.Slot(3);
+      RecurrenceTokens tokens(shape, ragged.num_tokens(), 21);
+      LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
+      const Truth truth = RunReference(args, state);
+      std::vector<std::unique_ptr<DeviceCopy>> copies;
+      const auto upload = [&](Guarded& host) {
+        copies.push_back(std::make_unique<DeviceCopy>(host, **device));
+        return copies.back()->view();
+      };
+      Guarded cu(DType::kI32, {7}), slots(DType::kI32, {6}), positions(DType::kI64, {6});
+      std::copy_n(args.batch.cu_seqlens.data<int32_t>(), 7, cu.row<int32_t>(0));
+      std::copy_n(args.batch.slots.data<int32_t>(), 6, slots.row<int32_t>(0));
+      std::copy_n(args.batch.positions.data<int64_t>(), 6, positions.row<int64_t>(0));
+      args.batch.cu_seqlens = upload(cu);
+      args.batch.slots = upload(slots);
+      args.batch.positions = upload(positions);
+      args.q = upload(tokens.q);
+      args.k = upload(tokens.k);
+      args.v = upload(tokens.v);
+      args.o = upload(tokens.o);
+      args.s_outer = upload(state.s_outer);
+      args.s_inner = upload(state.s_inner);
+      if (shape.normalised) {
+        args.z_outer = upload(state.z_outer);
+        args.z_inner = upload(state.z_inner);
+      }
+      Launch(kLinearRecurrence, args, (*device)->stream());
+      for (const auto& copy : copies) copy->CopyBack();
+      EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32) << name;
+      EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32) << name;
+      if (shape.normalised) {
+        EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32) << name;
+      }
+      EXPECT_EQ(state.Slot(3), idle) << name;
+      EXPECT_TRUE(tokens.o.RedZonesIntact() && state.RedZonesIntact()) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir

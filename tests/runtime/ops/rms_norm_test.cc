@@ -1,0 +1,89 @@
+#include "runtime/ops/rms_norm/rms_norm.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gtest/gtest.h"
+#include "tests/support/kernel_parity.h"
+
+namespace weir {
+namespace {
+
+std::vector<double> Expected(const RmsNormArgs& args) {
+  std::vector<double> y(static_cast<size_t>(args.x.num_elements()));
+  RmsNormReference(args, y.data());
+  return y;
+}
+
+TEST(RmsNorm, EqualsReferenceAtOddSizesWithGroupsGateAndPaddedRows) {
+  const auto device = CreateCpuDevice(2);
+  for (const int width : {1, 3, 16, 37, 64, 129, 576}) {
+    for (const int groups : {1, 3}) {
+      for (const bool gated : {false, true}) {
+        const int tokens = width < 100 ? 5 : 70;
+        Random random(static_cast<uint64_t>(width * 10 + groups));
+        Guarded x(DType::kF32, {tokens, groups * width}, 3);
+        Guarded gate(DType::kF32, {tokens, groups * width}, 5);
+        Guarded weight(DType::kF32, {width});
+        Guarded y(DType::kF32, {tokens, groups * width}, 1);
+        random.FillNormal(x, 3.0);
+        random.FillNormal(gate, 4.0);
+        random.FillUniform(weight, 0.5, 1.5);
+        const RmsNormArgs args{x, weight, gated ? gate.view() : TensorView(), y, 1e-5f};
+        RmsNormCpu(args, device->stream());
+        EXPECT_LT(Nmse(y, Expected(args)), kNmseF32) << "width " << width << " groups " << groups;
+        EXPECT_TRUE(y.RedZonesIntact());
+      }
+    }
+  }
+}
+
+TEST(RmsNorm, WritesInPlaceAndKnowsAHandComputedRow) {
+  const auto device = CreateCpuDevice(1);
+  Guarded x(DType::kF32, {1, 2});
+  Guarded weight(DType::kF32, {2});
+  x.Assign({3.0, 4.0});
+  weight.Assign({1.0, 2.0});
+  RmsNormCpu({x, weight, TensorView(), x, 0.0f}, device->stream());
+  // mean of squares 12.5.
+  EXPECT_NEAR(x.row<float>(0)[0], 3.0 / std::sqrt(12.5), 1e-6);
+  EXPECT_NEAR(x.row<float>(0)[1], 8.0 / std::sqrt(12.5), 1e-6);
+}
+
+TEST(RmsNorm, RowsKeepTheirBitsInAnyBatchAndThreadCount) {
+  constexpr int kTokens = 200;
+  constexpr int kWidth = 333;
+  Random random(7);
+  Guarded x(DType::kF32, {kTokens, kWidth});
+  Guarded weight(DType::kF32, {kWidth});
+  Guarded one(DType::kF32, {kTokens, kWidth});
+  Guarded many(DType::kF32, {kTokens, kWidth});
+  random.FillNormal(x);
+  random.FillNormal(weight);
+  const auto alone = CreateCpuDevice(1);
+  const auto crowd = CreateCpuDevice(4);
+  for (int t = 0; t < kTokens; ++t)
+    RmsNormCpu({x.view().Rows(t, 1), weight, TensorView(), one.view().Rows(t, 1)}, alone->stream());
+  RmsNormCpu({x, weight, TensorView(), many}, crowd->stream());
+  EXPECT_EQ(one.Bytes(), many.Bytes());
+}
+
+TEST(RmsNorm, NonFiniteRowsStayAlone) {
+  const auto device = CreateCpuDevice(2);
+  Random random(3);
+  Guarded x(DType::kF32, {3, 40});
+  Guarded weight(DType::kF32, {40});
+  Guarded y(DType::kF32, {3, 40});
+  random.FillNormal(x);
+  random.FillNormal(weight);
+  x.row<float>(1)[17] = std::numeric_limits<float>::quiet_NaN();
+  RmsNormCpu({x, weight, TensorView(), y}, device->stream());
+  for (int c = 0; c < 40; ++c) {
+    EXPECT_TRUE(std::isfinite(y.row<float>(0)[c]));
+    EXPECT_TRUE(std::isnan(y.row<float>(1)[c]));
+    EXPECT_TRUE(std::isfinite(y.row<float>(2)[c]));
+  }
+}
+
+}  // namespace
+}  // namespace weir
