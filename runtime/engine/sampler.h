@@ -116,21 +116,30 @@ class Sampler {
     int32_t arg_max = -1;
     bool finite = false;
   };
+  struct EditSummary {
+    bool finite = true;   // no NaN or +inf among the logits that were edited
+    bool banned = false;  // some id was taken out
+  };
 
+  // Below: `scale` is 1 / temperature, `max` the largest logit.
   static bool Before(const Candidate& a, const Candidate& b);
   Peak FindPeak(const float* logits);
-  bool Edit(float* logits, const SamplingParams& params, const TokenHistory& history,
-            std::span<const int32_t> suppressed_ids);
-  void EditOne(float* logits, int32_t id, float value);
+  EditSummary Edit(float* logits, const SamplingParams& params, const TokenHistory& history,
+                   std::span<const int32_t> suppressed_ids);
+  void EditOne(float* logits, int32_t id, float value, EditSummary* summary);
   void FillLogprobs(const float* logits, const Peak& peak, int32_t num_top, SampleResult* result);
+  float Logprob(float logit) const;
   float KthBlockMax(int32_t k);
-  void Gather(const float* logits, float threshold, float max, float inverse_temperature);
+  void Gather(const float* logits, float threshold, float max, float scale);
+  double CandidateMass() const;
+  void GatherNucleus(const float* logits, float max, float scale, double target, double total);
   size_t NucleusSize(double target);
   int32_t Draw(const float* logits, const SamplingParams& params, const Peak& peak, uint64_t token_index);
-  int32_t DrawUnfiltered(const float* logits, float max, float inverse_temperature, double uniform);
+  int32_t DrawUnfiltered(const float* logits, double total, float max, float scale, double uniform);
 
   const int32_t vocab_size_;
-  const int32_t num_ids_;  // min(vocab_size, tokenizer_size)
+  const int32_t num_ids_;   // min(vocab_size, tokenizer_size)
+  double log_sum_exp_ = 0;  // of the row as it came in; set by FillLogprobs
   std::vector<float> block_max_;
   std::vector<float> block_sum_;
   std::vector<float> select_;

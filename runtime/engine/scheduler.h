@@ -58,14 +58,12 @@ int64_t FeedableUntil(int64_t position, int64_t pending, bool generating, int gr
 int64_t SliceEnd(int64_t position, int64_t feedable_until, int64_t max_tokens, int granule);
 
 // Policy:
-// - A generating sequence with one pending token decodes in every step. Over max_step_seqs they take turns by
-//   arrival; one place (and one granule) is kept for waiting prefill.
+// - A generating sequence with one pending token decodes in every step. Over max_step_seqs they take turns;
+//   one run and one granule are kept for waiting prefill.
 // - Beside decodes, prefill costs at most as much as they do, but gets min_prefill_tokens in any case;
-// without them
-//   it gets all max_step_tokens.
-// - Prefill steps favour the oldest sequence and the one with the fewest tokens left in turn: the oldest
-// advances at
-//   least every second step, and a short prompt does not wait behind a long one.
+//   without them it gets all max_step_tokens.
+// - Steps favour in turn the oldest waiting prefill and the one with the fewest tokens left: the oldest
+//   advances at least every second step, and a short prompt does not wait behind a long one.
 // Owner: the engine thread. Plan() does not allocate once it has seen as many sequences.
 class Scheduler {
  public:
@@ -81,8 +79,8 @@ class Scheduler {
 
   double Cost(int64_t position, int64_t num_tokens) const;
   int64_t TokensWithin(int64_t position, int64_t max_tokens, double budget) const;
-  double PlanDecodes(std::span<const SeqView> seqs, int max_decodes, StepPlan* plan);
-  void PlanPrefill(std::span<const SeqView> seqs, double decode_cost, StepPlan* plan);
+  double PlanDecodes(int64_t max_decodes, StepPlan* plan);
+  void PlanPrefill(double decode_cost, StepPlan* plan);
 
   struct Waiting {
     const SeqView* seq;
@@ -90,7 +88,7 @@ class Scheduler {
   };
 
   SchedulerLimits limits_;
-  uint64_t next_decode_arrival_ = 0;  // where the turn of decoders goes on
+  uint64_t next_decode_arrival_ = 0;  // where the round of decoders goes on
   bool shortest_first_ = false;
   bool prefill_turn_ = false;  // with room for one run only, decode and prefill take turns
   std::vector<const SeqView*> decoders_;

@@ -29,7 +29,7 @@ class StopMatcher {
     size_t end = 0;    // bytes of held + input up to the end of the match; all of them without one
   };
 
-  StopMatcher() { root_.fill(0); }
+  StopMatcher() = default;
   // Refuses more than kMaxStops strings, empty ones, and ones over kMaxStopBytes bytes.
   static absl::StatusOr<StopMatcher> Create(std::span<const std::string> stops);
 
@@ -55,7 +55,8 @@ class StopMatcher {
   uint16_t Next(uint16_t node, uint8_t byte) const;
 
   std::vector<Node> nodes_;
-  std::array<uint16_t, 256> root_;  // children of the root
+  std::vector<size_t> stop_sizes_;
+  std::array<uint16_t, 256> root_ = {};  // children of the root
 };
 
 }  // namespace weir

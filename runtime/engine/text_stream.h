@@ -58,7 +58,7 @@ class TextStream {
   int Append(std::string_view piece, std::string* text_out);
 
   // End of the text: appends held bytes that turned out to be no stop; an incomplete character is not text
-  // and goes to *raw_tail only (either may be null). Unless a stop fired the incomplete character stays in
+  // and goes to *raw_tail only (which may be null). Unless a stop fired the incomplete character stays in
   // state(), so that a generation which continues the same text completes it; Reset() forgets it.
   void Finish(std::string* text_out, std::string* raw_tail);
 
