@@ -9,17 +9,19 @@
 namespace weir {
 
 // A weight [n, k] laid out for its backend: once at load, then read only. f32 weights multiply in f32; bf16
-// weights multiply bf16-rounded activations with f32 accumulation.
+// weights multiply bf16-rounded activations with f32 accumulation. Owned by the model; outlived by its
+// Device.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
-  // `weight`: f32 or bf16 [n, k] in host memory (rows may be strided).
+  // `weight`: f32 or bf16 [n, k] in host memory (rows may be strided). INVALID_ARGUMENT for other types and
+  // shapes, FAILED_PRECONDITION for a device without matmul, RESOURCE_EXHAUSTED without memory.
   static absl::StatusOr<PackedMatrix> Pack(const TensorView& weight, Device& device);
 
   DType dtype() const { return dtype_; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  int64_t bytes() const { return buffer_.bytes(); }
+  int64_t bytes() const { return buffer_.bytes(); }  // n rounded up to 32, k to the pair of a bf16
   const std::byte* data() const { return buffer_.data(); }
 
  private:
@@ -32,17 +34,31 @@ class PackedMatrix {
 struct MatmulArgs {
   TensorView x;                          // f32 [m, k]
   const PackedMatrix* weight = nullptr;  // [n, k]
-  TensorView y;                          // f32 [m, n]
+  TensorView y;                          // f32 [m, n]; must not overlap x
   TensorView bias;                       // f32 [n] or empty
-  bool accumulate = false;               // add to y instead of overwriting it
+  bool accumulate = false;               // y = y + (x Wᵀ + bias) instead of overwriting it
 };
 
-// A row of y depends on its row of x alone, bit for bit, whatever m is: the order of the sum over k is fixed.
-// Never allocates after the first call with the largest m.
+// A row of y depends on its row of x alone, bit for bit, whatever m, its place among the rows and the number
+// of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise.)
+// Denormals count as zero. Never allocates after the calling thread's first call with the largest m and k.
 void MatmulCpu(const MatmulArgs& args, Stream& stream);
-// Double precision; rounds activations to bf16 where the weight is bf16.
+// Double precision; rounds activations to bf16 where the weight is bf16. x f32 [m, k], weight f32 or bf16
+// [n, k] (not packed), bias f32 [n] or empty, y [m, n] dense.
 void MatmulReference(const TensorView& x, const TensorView& weight, const TensorView& bias, double* y);
 
+// Row `row` of a packed matrix on the CPU, exact: out f32 [k]. For a tied embedding that is stored only once.
+void PackedRowToF32(const PackedMatrix& matrix, int64_t row, float* out);
+
+struct GatherPackedRowsArgs {
+  const PackedMatrix* table = nullptr;  // [rows, width]
+  TensorView index;                     // i32 [num_tokens], each in [0, rows)
+  TensorView y;                         // f32 [num_tokens, width]
+};
+void GatherPackedRowsCpu(const GatherPackedRowsArgs& args, Stream& stream);
+
 inline constexpr Kernel<MatmulArgs> kMatmul{"matmul", MatmulCpu, nullptr};
+inline constexpr Kernel<GatherPackedRowsArgs> kGatherPackedRows{"gather_packed_rows", GatherPackedRowsCpu,
+                                                                nullptr};
 
 }  // namespace weir

@@ -1,0 +1,86 @@
+#include "runtime/ops/matmul/isa.h"
+
+#include <atomic>
+
+#include "runtime/base/check.h"
+
+namespace weir {
+namespace {
+
+MatmulIsa BestIsa() {
+  MatmulIsa best = MatmulIsa::kGeneric;
+  for (MatmulIsa isa : kAllMatmulIsas)
+    if (MatmulIsaSupported(isa)) best = isa;
+  return best;
+}
+
+std::atomic<MatmulIsa>& Current() {
+  static std::atomic<MatmulIsa> current{BestIsa()};
+  return current;
+}
+
+}  // namespace
+
+std::string_view MatmulIsaName(MatmulIsa isa) {
+  switch (isa) {
+    case MatmulIsa::kGeneric:
+      return "generic";
+    case MatmulIsa::kAvx2:
+      return "avx2";
+    case MatmulIsa::kAvx512:
+      return "avx512";
+    case MatmulIsa::kAvx512Bf16:
+      return "avx512_bf16";
+  }
+  return "?";
+}
+
+// The compiler's run-time library also asks the operating system whether it keeps the wide registers.
+bool MatmulIsaSupported(MatmulIsa isa) {
+#if defined(__x86_64__)
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  switch (isa) {
+    case MatmulIsa::kGeneric:
+      return true;
+    case MatmulIsa::kAvx2:
+      return avx2;
+    case MatmulIsa::kAvx512:
+      return avx512;
+    case MatmulIsa::kAvx512Bf16:
+      return avx512 && __builtin_cpu_supports("avx512bf16");
+  }
+  return false;
+#else
+  return isa == MatmulIsa::kGeneric;
+#endif
+}
+
+MatmulIsa CurrentMatmulIsa() { return Current().load(std::memory_order_relaxed); }
+
+void SetMatmulIsaForTest(std::optional<MatmulIsa> isa) {
+  WEIR_CHECK(!isa.has_value() || MatmulIsaSupported(*isa));
+  Current().store(isa.value_or(BestIsa()), std::memory_order_relaxed);
+}
+
+namespace matmul {
+
+const IsaKernels& CurrentKernels() {
+#if defined(__x86_64__)
+  switch (CurrentMatmulIsa()) {
+    case MatmulIsa::kGeneric:
+      return kGenericKernels;
+    case MatmulIsa::kAvx2:
+      return kAvx2Kernels;
+    case MatmulIsa::kAvx512:
+      return kAvx512Kernels;
+    case MatmulIsa::kAvx512Bf16:
+      return kAvx512Bf16Kernels;
+  }
+#endif
+  return kGenericKernels;
+}
+
+}  // namespace matmul
+}  // namespace weir

@@ -1,0 +1,172 @@
+// Splits a product into tasks for the workers and hands each to the row kernels of this CPU.
+//
+// Rows are taken in passes of at most kPassRows: activations are packed once per pass and shared by all
+// tasks. A task is some row blocks times some panels. No split depends on anything that changes an output's
+// bits: each output is one chain of additions over k inside one row kernel.
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
+#include "runtime/device/cpu_device.h"
+#include "runtime/ops/matmul/isa.h"
+#include "runtime/ops/matmul/matmul.h"
+
+namespace weir {
+namespace {
+
+using matmul::kChunkSteps;
+using matmul::kPanelOutputs;
+using matmul::kStepBytes;
+using matmul::RowBlock;
+using matmul::RowKernels;
+
+constexpr int64_t kPassRows = 512;
+constexpr int64_t kSerialMacs = 30'000;      // about what waking a worker costs
+constexpr int64_t kCacheBytes = 512 * 1024;  // of a core's L2, for the activations of a task
+constexpr int64_t kTasksPerThread = 6;       // so that a thread that the system interrupts delays little
+constexpr int64_t kPanelsTogether = 4;       // what a row kernel takes at once for few rows
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Cuts [0, total) into `parts` of nearly equal size; where part i begins.
+int64_t PartBegin(int64_t total, int64_t parts, int64_t i) { return total * i / parts; }
+
+// Packed activations. Owned by the thread that calls MatmulCpu, read by the workers during the call; grows to
+// the largest pass and stays.
+class Scratch {
+ public:
+  std::byte* Reserve(int64_t bytes) {
+    if (bytes > capacity_) {
+      data_.reset();
+      data_.reset(static_cast<std::byte*>(::operator new (static_cast<size_t>(bytes), std::align_val_t{64})));
+      capacity_ = bytes;
+    }
+    return data_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{64}); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  int64_t capacity_ = 0;
+};
+
+// Workers flush denormals; without the same on the caller, bits would depend on who ran a task.
+class ScopedFlushDenormals {
+ public:
+#if defined(__SSE__)
+  ScopedFlushDenormals() : saved_(_mm_getcsr()) { FlushDenormalsOnThisThread(); }
+  ~ScopedFlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  unsigned int saved_;
+#else
+  ScopedFlushDenormals() { FlushDenormalsOnThisThread(); }
+#endif
+};
+
+struct Pass {
+  const MatmulArgs& args;
+  const RowKernels& kernels;
+  WorkerPool& pool;
+  int64_t steps;      // of the sum over k
+  int64_t first_row;  // in x and y
+  int64_t rows;
+  int64_t row_blocks;
+  int64_t row_bytes;  // of one packed row of x
+  std::byte* x;
+
+  int64_t BlockBegin(int64_t block) const { return PartBegin(rows, row_blocks, block); }
+
+  void PackBlock(int64_t block) const {
+    const int64_t begin = BlockBegin(block);
+    kernels.pack_x(args.x.row<float>(first_row + begin), args.x.row_stride(), BlockBegin(block + 1) - begin,
+                   args.x.dim(1), x + begin * row_bytes);
+  }
+
+  void Multiply(int64_t block, int64_t panel_begin, int64_t panel_end) const {
+    const int64_t begin = BlockBegin(block);
+    const int64_t n0 = panel_begin * kPanelOutputs;
+    RowBlock work;
+    work.x = x + begin * row_bytes;
+    work.w = args.weight->data() + panel_begin * steps * kStepBytes;
+    work.steps = steps;
+    work.outputs = std::min(args.weight->n(), panel_end * kPanelOutputs) - n0;
+    work.y = args.y.row<float>(first_row + begin) + n0;
+    work.y_stride = args.y.row_stride();
+    work.bias = args.bias.empty() ? nullptr : args.bias.data<float>() + n0;
+    work.accumulate = args.accumulate;
+    kernels.rows[BlockBegin(block + 1) - begin - 1](work);
+  }
+
+  // A panel stays in the L2 cache while all row blocks of the task use it; a single block takes several
+  // panels at once instead.
+  void MultiplyTask(int64_t block_begin, int64_t block_end, int64_t panel_begin, int64_t panel_end) const {
+    if (block_end - block_begin == 1) return Multiply(block_begin, panel_begin, panel_end);
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel)
+      for (int64_t block = block_begin; block < block_end; ++block) Multiply(block, panel, panel + 1);
+  }
+
+  void Run() const {
+    const int64_t k = args.x.dim(1);
+    const int64_t n = args.weight->n();
+    if (rows * k < kSerialMacs)
+      for (int64_t block = 0; block < row_blocks; ++block) PackBlock(block);
+    else
+      pool.ParallelFor(row_blocks, [this](int64_t block, int) { PackBlock(block); });
+
+    const int64_t panels = DivideUp(n, kPanelOutputs);
+    if (rows * n * k < kSerialMacs) return MultiplyTask(0, row_blocks, 0, panels);
+    const int64_t block_bytes = DivideUp(rows, row_blocks) * row_bytes;
+    const int64_t row_parts = DivideUp(row_blocks, std::max<int64_t>(1, kCacheBytes / block_bytes));
+    int64_t panel_parts = DivideUp(kTasksPerThread * pool.num_threads(), row_parts);
+    const int64_t fewest_panels = DivideUp(kSerialMacs, DivideUp(rows, row_parts) * k * kPanelOutputs);
+    panel_parts = std::clamp<int64_t>(panel_parts, 1, DivideUp(panels, std::max(fewest_panels, int64_t{1})));
+    int64_t panels_per_task = DivideUp(panels, panel_parts);
+    if (row_blocks == 1 && panels_per_task > kPanelsTogether)
+      panels_per_task = DivideUp(panels_per_task, kPanelsTogether) * kPanelsTogether;
+    panel_parts = DivideUp(panels, panels_per_task);
+    // Row parts run innermost, so that weights come from memory once per pass.
+    pool.ParallelFor(panel_parts * row_parts, [&](int64_t task, int) {
+      const int64_t row_part = task % row_parts;
+      const int64_t panel_begin = task / row_parts * panels_per_task;
+      MultiplyTask(PartBegin(row_blocks, row_parts, row_part), PartBegin(row_blocks, row_parts, row_part + 1),
+                   panel_begin, std::min(panels, panel_begin + panels_per_task));
+    });
+  }
+};
+
+}  // namespace
+
+void MatmulCpu(const MatmulArgs& args, Stream& stream) {
+  const PackedMatrix& weight = *args.weight;
+  const int64_t m = args.x.dim(0);
+  WEIR_CHECK(args.x.rank() == 2 && args.y.rank() == 2 && args.y.dim(0) == m);
+  WEIR_CHECK(args.x.dim(1) == weight.k() && args.y.dim(1) == weight.n());
+  WEIR_CHECK(args.bias.empty() || args.bias.num_elements() == weight.n());
+  if (m == 0) return;
+
+  const bool bf16 = weight.dtype() == DType::kBF16;
+  const matmul::IsaKernels& isa = matmul::CurrentKernels();
+  const RowKernels& kernels = bf16 ? isa.bf16 : isa.f32;
+  const int64_t steps = bf16 ? DivideUp(weight.k(), 2) : weight.k();
+  const int64_t row_bytes = DivideUp(steps, kChunkSteps) * kChunkSteps * kernels.x_step_bytes;
+  const int64_t passes = DivideUp(m, kPassRows);
+  thread_local Scratch scratch;
+  std::byte* packed = scratch.Reserve(std::min(m, kPassRows) * row_bytes);
+  const ScopedFlushDenormals flush;
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    const int64_t begin = PartBegin(m, passes, pass);
+    const int64_t rows = PartBegin(m, passes, pass + 1) - begin;
+    Pass{args,      kernels, PoolOf(stream), steps, begin, rows, DivideUp(rows, kernels.max_rows),
+         row_bytes, packed}
+        .Run();
+  }
+}
+
+}  // namespace weir

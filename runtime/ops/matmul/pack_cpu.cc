@@ -1,0 +1,103 @@
+// Weights into panels of 32 outputs (layout: row_kernels.h), and single rows back out of them.
+#include <algorithm>
+#include <cstring>
+
+#include "fmt/format.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/device/cpu_device.h"
+#include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/row_kernels.h"
+
+namespace weir {
+namespace {
+
+using matmul::kPanelOutputs;
+using matmul::kStepBytes;
+
+int64_t StepsOf(DType dtype, int64_t k) { return dtype == DType::kBF16 ? (k + 1) / 2 : k; }
+
+// Element k of row n lies at this index.
+template <class T>
+int64_t PackedIndex(int64_t steps, int64_t n, int64_t k) {
+  constexpr int64_t kPerStep = 4 / sizeof(T);
+  return ((n / kPanelOutputs * steps + k / kPerStep) * kPanelOutputs + n % kPanelOutputs) * kPerStep +
+         k % kPerStep;
+}
+
+// One panel per task; walks along k so that the panel is written in order. `packed` is zero where unused.
+template <class T>
+void PackPanels(const TensorView& weight, int64_t steps, std::byte* packed, WorkerPool& pool) {
+  T* out = reinterpret_cast<T*>(packed);
+  const int64_t n = weight.dim(0);
+  const int64_t k = weight.dim(1);
+  pool.ParallelFor((n + kPanelOutputs - 1) / kPanelOutputs, [&](int64_t panel, int) {
+    const int64_t begin = panel * kPanelOutputs;
+    const int64_t end = std::min<int64_t>(n, begin + kPanelOutputs);
+    constexpr int64_t kStrip = 64;  // values of each row that are in the L1 cache together
+    for (int64_t k0 = 0; k0 < k; k0 += kStrip) {
+      const int64_t k1 = std::min(k, k0 + kStrip);
+      for (int64_t row = begin; row < end; ++row) {
+        const T* in = weight.row<T>(row);
+        for (int64_t i = k0; i < k1; ++i) out[PackedIndex<T>(steps, row, i)] = in[i];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, Device& device) {
+  if (device.backend() != Backend::kCpu)
+    return absl::FailedPreconditionError(fmt::format(
+        "matmul has no kernel for device '{}' in this build; run with --device cpu", device.name()));
+  if (weight.rank() != 2 || weight.dim(0) < 1 || weight.dim(1) < 1)
+    return absl::InvalidArgumentError("a matmul weight must be a matrix [n, k] with n and k of at least 1");
+  if (weight.dtype() != DType::kF32 && weight.dtype() != DType::kBF16)
+    return absl::InvalidArgumentError(fmt::format(
+        "a matmul weight must be f32 or bf16, not {}; convert it while loading", DTypeName(weight.dtype())));
+  PackedMatrix matrix;
+  matrix.dtype_ = weight.dtype();
+  matrix.n_ = weight.dim(0);
+  matrix.k_ = weight.dim(1);
+  const int64_t steps = StepsOf(matrix.dtype_, matrix.k_);
+  const int64_t panels = (matrix.n_ + kPanelOutputs - 1) / kPanelOutputs;
+  WEIR_ASSIGN_OR_RETURN(matrix.buffer_, device.Allocate(panels * steps * kStepBytes));
+  WorkerPool& pool = PoolOf(device.stream());
+  if (matrix.dtype_ == DType::kF32)
+    PackPanels<float>(weight, steps, matrix.buffer_.data(), pool);
+  else
+    PackPanels<BF16>(weight, steps, matrix.buffer_.data(), pool);
+  return matrix;
+}
+
+void PackedRowToF32(const PackedMatrix& matrix, int64_t row, float* out) {
+  WEIR_CHECK(row >= 0 && row < matrix.n());
+  const int64_t steps = StepsOf(matrix.dtype(), matrix.k());
+  const std::byte* in =
+      matrix.data() + row / kPanelOutputs * steps * kStepBytes + row % kPanelOutputs * int64_t{4};
+  if (matrix.dtype() == DType::kF32) {
+    for (int64_t k = 0; k < matrix.k(); ++k, in += kStepBytes) std::memcpy(out + k, in, sizeof(float));
+    return;
+  }
+  for (int64_t k = 0; k < matrix.k(); k += 2, in += kStepBytes) {
+    BF16 pair[2];
+    std::memcpy(pair, in, sizeof(pair));
+    out[k] = pair[0].ToFloat();
+    if (k + 1 < matrix.k()) out[k + 1] = pair[1].ToFloat();
+  }
+}
+
+void GatherPackedRowsCpu(const GatherPackedRowsArgs& args, Stream& stream) {
+  const int64_t num_tokens = args.y.dim(0);
+  WEIR_CHECK(args.table != nullptr && args.y.rank() == 2 && args.y.dim(1) == args.table->k());
+  WEIR_CHECK(args.index.num_elements() == num_tokens);
+  const int32_t* index = args.index.data<int32_t>();
+  constexpr int64_t kTokensPerTask = 16;
+  PoolOf(stream).ParallelFor((num_tokens + kTokensPerTask - 1) / kTokensPerTask, [&](int64_t task, int) {
+    const int64_t end = std::min(num_tokens, (task + 1) * kTokensPerTask);
+    for (int64_t token = task * kTokensPerTask; token < end; ++token)
+      PackedRowToF32(*args.table, index[token], args.y.row<float>(token));
+  });
+}
+
+}  // namespace weir

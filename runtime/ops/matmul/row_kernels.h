@@ -1,0 +1,53 @@
+// What an instruction set offers to MatmulCpu, and the layouts that it reads. Included by files compiled for
+// different instruction sets: only plain data here, since an inline function could be linked from the wrong
+// one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace weir::matmul {
+
+// Weights: panels of 32 outputs, [panels][steps][32 outputs][4 bytes]. One step of the sum over k is one f32
+// or one pair of bf16 per output; outputs beyond n and the odd half of the last pair are zero.
+inline constexpr int kPanelOutputs = 32;
+inline constexpr int kStepBytes = kPanelOutputs * 4;
+// Activations: blocks of rows, [ceil(steps / 16)][rows][16 steps]; missing steps are zero.
+inline constexpr int kChunkSteps = 16;
+
+// A block of rows times a run of panels, the whole sum over k in registers.
+struct RowBlock {
+  const std::byte* x;  // packed activations of these rows
+  const std::byte* w;  // the first panel
+  int64_t steps;
+  int64_t outputs;  // in all panels of the run; the last one may be partly used
+  float* y;         // [rows, outputs], rows y_stride apart
+  int64_t y_stride;
+  const float* bias;  // [outputs] or null
+  bool accumulate;
+};
+
+using RowsFunction = void (*)(const RowBlock& block);
+// x [rows, k], rows x_stride apart.
+using PackFunction = void (*)(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::byte* packed);
+
+// Every function of `rows` gives an output of a row the same sequence of operations, so that its bits do not
+// depend on how many rows share the block.
+struct RowKernels {
+  int max_rows;
+  int x_step_bytes;  // bytes of one row's step: 4, or 8 where bf16 activations are kept widened to f32
+  PackFunction pack_x;
+  const RowsFunction* rows;  // [max_rows]; rows[r - 1] computes r rows
+};
+
+struct IsaKernels {
+  RowKernels f32;
+  RowKernels bf16;
+};
+
+extern const IsaKernels kGenericKernels;
+extern const IsaKernels kAvx2Kernels;
+extern const IsaKernels kAvx512Kernels;
+extern const IsaKernels kAvx512Bf16Kernels;
+
+}  // namespace weir::matmul

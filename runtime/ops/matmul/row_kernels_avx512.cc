@@ -1,0 +1,45 @@
+// Row kernels for AVX-512 without BF16 instructions: bf16 weights are widened in registers. Compiled with
+// those flags; reached only where the CPU has them.
+#include "runtime/ops/matmul/row_kernels_avx512.h"
+
+namespace weir::matmul {
+namespace {
+
+struct Avx512Widen : Avx512Base {
+  using Uint16 = uint32_t __attribute__((vector_size(64)));
+  struct Weight {
+    Vec even, odd;
+  };
+  struct X {
+    Vec even, odd;
+  };
+  static constexpr int kXStepBytes = 8;
+  static constexpr int kMaxRows = 12;  // 12 x 2 sums, 4 weights, 2 activations
+  static constexpr int Wide(int rows) { return rows <= 6 ? 4 : 2; }
+  static constexpr int Narrow(int) { return 2; }
+  static Weight LoadWeight(const std::byte* p) {
+    const Uint16 pair = reinterpret_cast<Uint16>(_mm512_loadu_si512(p));
+    return {reinterpret_cast<Vec>(pair << 16), reinterpret_cast<Vec>(pair & 0xffff0000u)};
+  }
+  static X LoadX(const std::byte* p) {
+    const float* pair = reinterpret_cast<const float*>(p);
+    return {_mm512_set1_ps(pair[0]), _mm512_set1_ps(pair[1])};
+  }
+  static Vec MulAdd(Vec acc, const Weight& w, const X& x) {
+    return _mm512_fmadd_ps(w.odd, x.odd, _mm512_fmadd_ps(w.even, x.even, acc));
+  }
+};
+
+constexpr RowsFunction kBF16Rows[] = {Rows<Avx512Widen, 1>,  Rows<Avx512Widen, 2>,  Rows<Avx512Widen, 3>,
+                                      Rows<Avx512Widen, 4>,  Rows<Avx512Widen, 5>,  Rows<Avx512Widen, 6>,
+                                      Rows<Avx512Widen, 7>,  Rows<Avx512Widen, 8>,  Rows<Avx512Widen, 9>,
+                                      Rows<Avx512Widen, 10>, Rows<Avx512Widen, 11>, Rows<Avx512Widen, 12>};
+static_assert(sizeof(kBF16Rows) / sizeof(kBF16Rows[0]) == Avx512Widen::kMaxRows);
+
+}  // namespace
+
+constinit const IsaKernels kAvx512Kernels = {
+    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRows14<Avx512F32>},
+    {Avx512Widen::kMaxRows, Avx512Widen::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows}};
+
+}  // namespace weir::matmul

@@ -1,0 +1,42 @@
+// Row kernels for AVX-512 with BF16 instructions: vdpbf16ps adds the products of a pair to an f32 sum.
+// Compiled with those flags; reached only where the CPU has them.
+#include "runtime/ops/matmul/row_kernels_avx512.h"
+
+namespace weir::matmul {
+namespace {
+
+struct Avx512Dot : Avx512Base {
+  using Weight = __m512bh;
+  using X = __m512bh;
+  static constexpr int kXStepBytes = 4;
+  static constexpr int kMaxRows = 14;  // 14 x 2 sums, 2 weights, 1 activation of 32 registers
+  static constexpr int Wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
+  static constexpr int Narrow(int) { return 2; }
+  static Weight LoadWeight(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+  static X LoadX(const std::byte* p) {
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p)));
+  }
+  static Vec MulAdd(Vec acc, Weight w, X x) { return _mm512_dpbf16_ps(acc, w, x); }
+};
+
+void PackBF16(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::byte* packed) {
+  constexpr int64_t kValues = 2 * kChunkSteps;
+  for (int64_t begin = 0; begin < k; begin += kValues) {
+    const int64_t count = k - begin < kValues ? k - begin : kValues;
+    const uint32_t mask = static_cast<uint32_t>((uint64_t{1} << count) - 1);
+    for (int64_t r = 0; r < rows; ++r, packed += 64) {
+      const float* in = x + r * x_stride + begin;
+      const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), in);
+      const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), in + 16);
+      _mm512_store_si512(packed, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    }
+  }
+}
+
+}  // namespace
+
+constinit const IsaKernels kAvx512Bf16Kernels = {
+    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRows14<Avx512F32>},
+    {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRows14<Avx512Dot>}};
+
+}  // namespace weir::matmul

@@ -1,0 +1,69 @@
+// Row kernels for any CPU: 16-byte vectors as the compiler offers them, multiply and add apart.
+#include <cstring>
+
+#include "runtime/ops/matmul/row_kernels_impl.h"
+
+namespace weir::matmul {
+namespace {
+
+using Float4 = float __attribute__((vector_size(16)));
+using Uint4 = uint32_t __attribute__((vector_size(16)));
+
+struct GenericBase {
+  using Vec = Float4;
+  static constexpr int kLanes = 4;
+  static constexpr int kMaxRows = 2;
+  static constexpr int Wide(int rows) { return rows == 1 ? 8 : 4; }
+  static constexpr int Narrow(int) { return 4; }
+  static Vec Zero() { return Vec{}; }
+  static Vec Load(const float* p) {
+    Vec v;
+    std::memcpy(&v, p, sizeof(v));
+    return v;
+  }
+  static void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
+  static Vec Add(Vec a, Vec b) { return a + b; }
+};
+
+struct GenericF32 : GenericBase {
+  using Weight = Vec;
+  using X = Vec;
+  static constexpr int kXStepBytes = 4;
+  static Weight LoadWeight(const std::byte* p) { return Load(reinterpret_cast<const float*>(p)); }
+  static X LoadX(const std::byte* p) {
+    const float value = *reinterpret_cast<const float*>(p);
+    return Vec{value, value, value, value};
+  }
+  static Vec MulAdd(Vec acc, Weight w, X x) { return acc + w * x; }
+};
+
+struct GenericBF16 : GenericBase {
+  struct Weight {
+    Vec even, odd;
+  };
+  struct X {
+    Vec even, odd;
+  };
+  static constexpr int kXStepBytes = 8;
+  static Weight LoadWeight(const std::byte* p) {
+    Uint4 pair;
+    std::memcpy(&pair, p, sizeof(pair));
+    return {reinterpret_cast<Vec>(pair << 16), reinterpret_cast<Vec>(pair & 0xffff0000u)};
+  }
+  static X LoadX(const std::byte* p) {
+    const float* pair = reinterpret_cast<const float*>(p);
+    return {Vec{pair[0], pair[0], pair[0], pair[0]}, Vec{pair[1], pair[1], pair[1], pair[1]}};
+  }
+  static Vec MulAdd(Vec acc, const Weight& w, const X& x) { return acc + w.even * x.even + w.odd * x.odd; }
+};
+
+constexpr RowsFunction kF32Rows[] = {Rows<GenericF32, 1>, Rows<GenericF32, 2>};
+constexpr RowsFunction kBF16Rows[] = {Rows<GenericBF16, 1>, Rows<GenericBF16, 2>};
+
+}  // namespace
+
+constinit const IsaKernels kGenericKernels = {
+    {GenericBase::kMaxRows, GenericF32::kXStepBytes, PackF32<kChunkSteps, false>, kF32Rows},
+    {GenericBase::kMaxRows, GenericBF16::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows}};
+
+}  // namespace weir::matmul
