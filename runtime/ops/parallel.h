@@ -9,7 +9,7 @@
 
 namespace weir {
 
-// Element operations that pay for waking a worker: about 5 µs of vector arithmetic.
+// Element operations that pay for handing work to a worker: 1 to 5 µs of vector arithmetic.
 inline constexpr int64_t kParallelGrain = 20000;
 
 // Runs body(begin, end) over pieces of [0, count). A piece costs at least kParallelGrain element operations,

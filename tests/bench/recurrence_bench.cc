@@ -37,6 +37,8 @@ void BM_Step(benchmark::State& bench) {
 }
 BENCHMARK(BM_Step)->ArgsProduct({{1, 16, 64, 256}, {64, 128}, {1, 2}})->UseRealTime();
 
+using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
+
 // The limit: inner += 1, outer summed up, over as many bytes and cut among the threads in the same way.
 void BM_ReadModifyWriteAndRead(benchmark::State& bench) {
   const int64_t slots = bench.range(0);
@@ -46,15 +48,12 @@ void BM_ReadModifyWriteAndRead(benchmark::State& bench) {
   std::vector<float> outer(inner.size(), 1.0f);
   for (auto _ : bench) {
     PoolOf(device->stream()).ParallelFor(slots * kHeads, [&](int64_t piece, int) {
-      // Integers, since the compiler may not reorder sums of floats into vectors.
-      auto* in = reinterpret_cast<uint32_t*>(inner.data() + piece * floats);
-      const auto* out = reinterpret_cast<const uint32_t*>(outer.data() + piece * floats);
-      uint32_t sum[16] = {};
-      for (int64_t i = 0; i + 16 <= floats; i += 16) {
-        for (int64_t j = 0; j < 16; ++j) {
-          in[i + j] += 1;
-          sum[j] += out[i + j];
-        }
+      auto* in = reinterpret_cast<Vector*>(inner.data() + piece * floats);
+      const auto* out = reinterpret_cast<const Vector*>(outer.data() + piece * floats);
+      Vector sum = {};
+      for (int64_t i = 0; i < floats / 16; ++i) {
+        in[i] += 1.0f;
+        sum += out[i];
       }
       benchmark::DoNotOptimize(sum);
       benchmark::ClobberMemory();

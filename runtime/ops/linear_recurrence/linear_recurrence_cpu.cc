@@ -82,8 +82,9 @@ void LinearRecurrenceCpuWith(const LinearRecurrenceArgs& args, WholeChunks whole
   const int32_t* cu = args.batch.cu_seqlens.data<int32_t>();
   const int64_t* positions = args.batch.positions.data<int64_t>();
   const int64_t heads = args.num_kv_heads;
+  // A head of 64x64 steps one token in about 0.4 µs.
   const int64_t cost = static_cast<int64_t>(std::max(1, args.batch.max_seq_tokens)) * args.s_inner.dim(2) *
-                       args.s_inner.dim(3) * (2 + args.num_heads / heads);
+                       args.s_inner.dim(3) * (1 + args.num_heads / heads) / 2;
   ParallelRows(PoolOf(stream), args.batch.num_seqs * heads, cost, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t n = i / heads;

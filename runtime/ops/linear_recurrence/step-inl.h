@@ -93,7 +93,8 @@ HWY_INLINE void StepTile(const RecurrenceHead& head, int64_t token, int query, i
 // All columns.
 template <int kTokens, int kQueries, bool kUpdate>
 HWY_INLINE void StepColumns(const RecurrenceHead& head, int64_t token, int query, const float* factor) {
-  constexpr int kVectors = kTokens * kQueries * 4 <= kStepAccumulators ? 4 : kStepAccumulators / 4;
+  constexpr int kFit = kStepAccumulators / (kTokens * kQueries);
+  constexpr int kVectors = kFit > 4 ? 4 : kFit;
   const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
   int64_t column = 0;
   for (; column + kVectors * lanes <= head.head_dim; column += kVectors * lanes)
@@ -123,29 +124,40 @@ HWY_INLINE void StepNormalizer(const RecurrenceHead& head, int64_t token, float*
     factor[r] = 1.0f / (Dot(q, head.z_inner, state_dim) + Dot(q, head.z_outer, state_dim) + head.eps);
 }
 
+// One token, any number of query heads: the first group updates the state, the others read it.
+HWY_INLINE void StepOneToken(const RecurrenceHead& head, int64_t token, const float* factor) {
+  int query = 4;
+  switch (head.queries) {
+    case 1:
+      return StepColumns<1, 1, true>(head, token, 0, factor);
+    case 2:
+      return StepColumns<1, 2, true>(head, token, 0, factor);
+    case 3:
+      return StepColumns<1, 3, true>(head, token, 0, factor);
+    default:
+      StepColumns<1, 4, true>(head, token, 0, factor);
+  }
+  for (; query + 4 <= head.queries; query += 4) StepColumns<1, 4, false>(head, token, query, factor);
+  for (; query < head.queries; ++query) StepColumns<1, 1, false>(head, token, query, factor);
+}
+
 // Tokens [token, token + count), between which no fold lies. factor: scratch [kStepTokens * queries].
 void StepTokens(const RecurrenceHead& head, int64_t token, int64_t count, float* factor) {
   const int64_t end = token + count;
+  const int64_t together = head.queries == 1 ? kStepTokens : head.queries <= 4 ? 2 : 1;
   while (token < end) {
-    const int64_t tokens = head.queries > 1 ? 1 : end - token >= kStepTokens ? kStepTokens : 1;
+    const int64_t tokens = end - token >= together ? together : 1;
     for (int64_t t = 0; t < tokens; ++t) StepNormalizer(head, token + t, factor + t * head.queries);
-    if (tokens == kStepTokens) {
+    if (tokens == 1)
+      StepOneToken(head, token, factor);
+    else if (head.queries == 1)
       StepColumns<kStepTokens, 1, true>(head, token, 0, factor);
-    } else if (head.queries == 1) {
-      StepColumns<1, 1, true>(head, token, 0, factor);
-    } else {
-      // The first group updates the state, the others read it.
-      int query = 0;
-      if (head.queries >= 4) {
-        StepColumns<1, 4, true>(head, token, 0, factor);
-        for (query = 4; query + 4 <= head.queries; query += 4)
-          StepColumns<1, 4, false>(head, token, query, factor);
-      } else {
-        StepColumns<1, 2, true>(head, token, 0, factor);
-        query = 2;
-      }
-      for (; query < head.queries; ++query) StepColumns<1, 1, false>(head, token, query, factor);
-    }
+    else if (head.queries == 2)
+      StepColumns<2, 2, true>(head, token, 0, factor);
+    else if (head.queries == 3)
+      StepColumns<2, 3, true>(head, token, 0, factor);
+    else
+      StepColumns<2, 4, true>(head, token, 0, factor);
     token += tokens;
   }
 }
