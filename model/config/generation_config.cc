@@ -74,7 +74,7 @@ absl::StatusOr<GenerationDefaults> GenerationDefaults::Load(const std::string& f
   WEIR_ASSIGN_OR_RETURN(const std::vector<int32_t> bos, ids_of("bos_token_id"));
   if (bos.size() > 1) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: \"bos_token_id\" is a list of {}; one integer is needed", folder, bos.size()));
+        fmt::format("{}: 'bos_token_id' is a list of {}; one integer is needed", folder, bos.size()));
   }
   if (!bos.empty()) defaults.bos_token_id = bos.front();
   return defaults;

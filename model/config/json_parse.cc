@@ -7,20 +7,23 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/escaping.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "runtime/base/error.h"
 
 namespace weir {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxQuotedBytes = 200;
-
-std::string Escaped(std::string_view text) {
-  std::string out = absl::Utf8SafeCHexEscape({text.data(), std::min(text.size(), kMaxQuotedBytes)});
-  if (text.size() > kMaxQuotedBytes) out += "...";
+// The library's own words about a fault, which repeat what it read last.
+std::string Printable(std::string_view text) {
+  constexpr size_t kMaxBytes = 200;
+  std::string out(text.substr(0, kMaxBytes));
+  for (char& c : out) {
+    if (c < 0x20 || c > 0x7e) c = '?';
+  }
+  if (text.size() > kMaxBytes) out += "...";
   return out;
 }
 
@@ -111,7 +114,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool end_array() override { return Pop(); }
 
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
-    return Fail(Escaped(error.what()));
+    return Fail(Printable(error.what()));
   }
 
   Json& root() { return root_; }
@@ -159,8 +162,6 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
-
-std::string Quoted(std::string_view text) { return fmt::format("\"{}\"", Escaped(text)); }
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {

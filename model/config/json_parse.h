@@ -21,8 +21,4 @@ struct JsonLimits {
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view source,
                                          const JsonLimits& limits = {});
 
-// Text from a file made fit for an error message: quoted, control and non-UTF-8 bytes escaped, cut to about
-// 200 bytes.
-std::string Quoted(std::string_view text);
-
 }  // namespace weir

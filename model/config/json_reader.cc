@@ -8,6 +8,7 @@
 #include "model/config/input_file.h"
 #include "model/config/json_parse.h"
 #include "nlohmann/json.hpp"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {

@@ -19,7 +19,7 @@ absl::StatusOr<std::string> Architecture(const ConfigReader& config) {
   WEIR_ASSIGN_OR_RETURN(std::optional<std::string> model_type, config.OptionalString("model_type"));
   if (!model_type) {
     return config.Error("architectures",
-                        "is missing or empty, and so is \"model_type\": one must name the model");
+                        "is missing or empty, and so is 'model_type': one must name the model");
   }
   return *std::move(model_type);
 }

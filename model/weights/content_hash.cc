@@ -10,7 +10,12 @@ namespace {
 // 2^64 / golden ratio, odd: multiplying by it permutes the 64-bit words.
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15;
 
-uint64_t Step(uint64_t lane, uint64_t word) { return std::rotl((lane ^ word) * kMultiplier, 29); }
+// The shift brings a word's upper bits (signs and exponents) under the multiplication; without it a flip of
+// bit 63 stays a single bit and can cancel against one in the lane's next word.
+uint64_t Step(uint64_t lane, uint64_t word) {
+  const uint64_t mixed = lane ^ word;
+  return std::rotl((mixed ^ (mixed >> 32)) * kMultiplier, 29);
+}
 
 uint64_t Spread(uint64_t value) {
   value = (value ^ (value >> 32)) * kMultiplier;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
-#include "model/config/json_parse.h"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {

@@ -12,6 +12,7 @@
 #include "model/config/json_parse.h"
 #include "nlohmann/json.hpp"
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {

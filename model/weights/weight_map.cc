@@ -11,6 +11,7 @@
 #include "model/config/json_parse.h"
 #include "model/weights/content_hash.h"
 #include "nlohmann/json.hpp"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {

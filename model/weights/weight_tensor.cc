@@ -5,8 +5,8 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "model/config/json_parse.h"
 #include "runtime/base/check.h"
+#include "runtime/base/error.h"
 
 namespace weir {
 namespace {
