@@ -158,7 +158,11 @@ struct Shape {
   bool evict = false;
 };
 
-void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double budget) {
+void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double budget,
+              const std::string& filter) {
+  if (fmt::format("{} {} {} {}", DTypeName(shape.dtype), shape.m, shape.k, shape.n).find(filter) ==
+      std::string::npos)
+    return;
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   std::vector<float> x(static_cast<size_t>(shape.m * shape.k)), y(static_cast<size_t>(shape.m * shape.n));
@@ -198,7 +202,7 @@ void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double bud
 
 }  // namespace
 
-int Main(double budget, int threads) {
+int Main(double budget, int threads, const std::string& filter) {
   if (threads == 1) clock_id = CLOCK_THREAD_CPUTIME_ID;
 #if defined(WEIR_HAVE_DNNL)
   omp_set_num_threads(threads);
@@ -219,19 +223,20 @@ int Main(double budget, int threads) {
 #endif
   fmt::print("\n");
   for (DType dtype : {DType::kBF16, DType::kF32}) {
-    RunShape(*device, {dtype, 1, 768, 50280, true}, peaks, budget);
-    RunShape(*device, {dtype, 1, 768, 3072, true}, peaks, budget);
+    RunShape(*device, {dtype, 1, 768, 50280, true}, peaks, budget, filter);
+    RunShape(*device, {dtype, 1, 768, 3072, true}, peaks, budget, filter);
     for (const auto& [k, n] : {std::pair<int64_t, int64_t>{768, 3072}, {576, 1536}, {2048, 2048}})
-      for (int64_t m : {1, 4, 16, 64, 512}) RunShape(*device, {dtype, m, k, n}, peaks, budget);
-    RunShape(*device, {dtype, 2048, 2048, 2048}, peaks, budget);
-    for (int64_t m : {16, 64}) RunShape(*device, {dtype, m, 768, 50280, true}, peaks, budget);
+      for (int64_t m : {1, 4, 16, 64, 512}) RunShape(*device, {dtype, m, k, n}, peaks, budget, filter);
+    RunShape(*device, {dtype, 2048, 2048, 2048}, peaks, budget, filter);
+    for (int64_t m : {4, 8, 14, 16, 64}) RunShape(*device, {dtype, m, 768, 50280, true}, peaks, budget, filter);
   }
   return 0;
 }
 
 }  // namespace weir
 
-// weir_matmul_bench [seconds per figure] [threads]
+// weir_matmul_bench [seconds per figure] [threads] [only shapes whose "dtype m k n" contains this]
 int main(int argc, char** argv) {
-  return weir::Main(argc > 1 ? std::atof(argv[1]) : 0.5, argc > 2 ? std::atoi(argv[2]) : 2);
+  return weir::Main(argc > 1 ? std::atof(argv[1]) : 0.5, argc > 2 ? std::atoi(argv[2]) : 2,
+                    argc > 3 ? argv[3] : "");
 }

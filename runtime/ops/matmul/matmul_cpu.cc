@@ -29,6 +29,7 @@ constexpr int64_t kSerialMacs = 30'000;      // about what waking a worker costs
 constexpr int64_t kCacheBytes = 512 * 1024;  // of a core's L2, for the activations of a task
 constexpr int64_t kTasksPerThread = 6;       // so that a thread that the system interrupts delays little
 constexpr int64_t kPanelsTogether = 4;       // what a row kernel takes at once for few rows
+constexpr int64_t kPanelsPerSweep = 2;       // in the L2 cache while the row blocks of a task use them
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -104,12 +105,13 @@ struct Pass {
     kernels.rows[BlockBegin(block + 1) - begin - 1](work);
   }
 
-  // A panel stays in the L2 cache while all row blocks of the task use it; a single block takes several
-  // panels at once instead.
+  // Some panels stay in the L2 cache while all row blocks of the task use them; a single block has no use for
+  // that and runs through all of them.
   void MultiplyTask(int64_t block_begin, int64_t block_end, int64_t panel_begin, int64_t panel_end) const {
-    if (block_end - block_begin == 1) return Multiply(block_begin, panel_begin, panel_end);
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel)
-      for (int64_t block = block_begin; block < block_end; ++block) Multiply(block, panel, panel + 1);
+    const int64_t sweep = block_end - block_begin == 1 ? panel_end - panel_begin : kPanelsPerSweep;
+    for (int64_t panel = panel_begin; panel < panel_end; panel += sweep)
+      for (int64_t block = block_begin; block < block_end; ++block)
+        Multiply(block, panel, std::min(panel_end, panel + sweep));
   }
 
   void Run() const {

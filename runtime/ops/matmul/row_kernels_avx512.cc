@@ -14,9 +14,7 @@ struct Avx512Widen : Avx512Base {
     Vec even, odd;
   };
   static constexpr int kXStepBytes = 8;
-  static constexpr int kMaxRows = 12;  // 12 x 2 sums, 4 weights, 2 activations
-  static constexpr int Wide(int rows) { return rows <= 6 ? 4 : 2; }
-  static constexpr int Narrow(int) { return 2; }
+  static constexpr int Wide(int rows) { return rows <= 4 ? 4 : 2; }  // the weights take two registers each
   static Weight LoadWeight(const std::byte* p) {
     const Uint16 pair = reinterpret_cast<Uint16>(_mm512_loadu_si512(p));
     return {reinterpret_cast<Vec>(pair << 16), reinterpret_cast<Vec>(pair & 0xffff0000u)};
@@ -30,16 +28,11 @@ struct Avx512Widen : Avx512Base {
   }
 };
 
-constexpr RowsFunction kBF16Rows[] = {Rows<Avx512Widen, 1>,  Rows<Avx512Widen, 2>,  Rows<Avx512Widen, 3>,
-                                      Rows<Avx512Widen, 4>,  Rows<Avx512Widen, 5>,  Rows<Avx512Widen, 6>,
-                                      Rows<Avx512Widen, 7>,  Rows<Avx512Widen, 8>,  Rows<Avx512Widen, 9>,
-                                      Rows<Avx512Widen, 10>, Rows<Avx512Widen, 11>, Rows<Avx512Widen, 12>};
-static_assert(sizeof(kBF16Rows) / sizeof(kBF16Rows[0]) == Avx512Widen::kMaxRows);
-
 }  // namespace
 
 constinit const IsaKernels kAvx512Kernels = {
-    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRows14<Avx512F32>},
-    {Avx512Widen::kMaxRows, Avx512Widen::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows}};
+    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
+    {Avx512Widen::kMaxRows, Avx512Widen::kXStepBytes, PackF32<2 * kChunkSteps, true>,
+     kRowFunctions<Avx512Widen>}};
 
 }  // namespace weir::matmul

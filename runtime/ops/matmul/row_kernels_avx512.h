@@ -11,6 +11,10 @@ namespace {
 struct Avx512Base {
   using Vec = __m512;
   static constexpr int kLanes = 16;
+  // 8 x 2 sums hide the latency. More rows would not be faster: their activations no longer fit the L1 cache.
+  static constexpr int kMaxRows = 8;
+  static constexpr int Wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
+  static constexpr int Narrow(int) { return 2; }
   static Vec Zero() { return _mm512_setzero_ps(); }
   static Vec Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
@@ -21,18 +25,15 @@ struct Avx512F32 : Avx512Base {
   using Weight = Vec;
   using X = Vec;
   static constexpr int kXStepBytes = 4;
-  static constexpr int kMaxRows = 14;  // 14 x 2 sums, 2 weights, 1 activation of 32 registers
-  static constexpr int Wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
-  static constexpr int Narrow(int) { return 2; }
   static Weight LoadWeight(const std::byte* p) { return _mm512_loadu_ps(p); }
   static X LoadX(const std::byte* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
   static Vec MulAdd(Vec acc, Weight w, X x) { return _mm512_fmadd_ps(w, x, acc); }
 };
 
 template <class I>
-inline constexpr RowsFunction kRows14[] = {Rows<I, 1>,  Rows<I, 2>,  Rows<I, 3>,  Rows<I, 4>, Rows<I, 5>,
-                                           Rows<I, 6>,  Rows<I, 7>,  Rows<I, 8>,  Rows<I, 9>, Rows<I, 10>,
-                                           Rows<I, 11>, Rows<I, 12>, Rows<I, 13>, Rows<I, 14>};
+inline constexpr RowsFunction kRowFunctions[] = {Rows<I, 1>, Rows<I, 2>, Rows<I, 3>, Rows<I, 4>,
+                                                 Rows<I, 5>, Rows<I, 6>, Rows<I, 7>, Rows<I, 8>};
+static_assert(sizeof(kRowFunctions<Avx512F32>) / sizeof(RowsFunction) == Avx512Base::kMaxRows);
 
 }  // namespace
 }  // namespace weir::matmul

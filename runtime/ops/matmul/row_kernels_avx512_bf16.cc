@@ -9,9 +9,6 @@ struct Avx512Dot : Avx512Base {
   using Weight = __m512bh;
   using X = __m512bh;
   static constexpr int kXStepBytes = 4;
-  static constexpr int kMaxRows = 14;  // 14 x 2 sums, 2 weights, 1 activation of 32 registers
-  static constexpr int Wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
-  static constexpr int Narrow(int) { return 2; }
   static Weight LoadWeight(const std::byte* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
   static X LoadX(const std::byte* p) {
     return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p)));
@@ -36,7 +33,7 @@ void PackBF16(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::by
 }  // namespace
 
 constinit const IsaKernels kAvx512Bf16Kernels = {
-    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRows14<Avx512F32>},
-    {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRows14<Avx512Dot>}};
+    {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
+    {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRowFunctions<Avx512Dot>}};
 
 }  // namespace weir::matmul
