@@ -34,18 +34,18 @@ int64_t ThreadFloats(int num_heads, int head_dim) {
 
 struct Task {
   int run;
-  int kv_head;
+  int kv_head;     // the first
+  int num_heads;   // KV heads; tile: 1
   int first;       // tile: first token of the run
   int num_tokens;  // tile: tokens; 0 for a piece
   int64_t piece;
-  int64_t partial;  // piece: index of its first row state
+  int64_t partial;  // piece: where its row states go
 };
 
 struct Merge {
   int run;
-  int kv_head;
   int64_t num_pieces;
-  int64_t partial;
+  int64_t partial;  // where the row states [num_pieces][num_heads] of the run begin
 };
 
 struct Plan {
@@ -82,6 +82,7 @@ class Planner {
     plan.tasks.clear();
     plan.merges.clear();
     AddTiles(plan);
+    const int heads_per_task = HeadsPerPieceTask();
     int64_t used = 0;
     for (int run = 0; run < args_.batch.num_seqs; ++run) {
       if (RunTokens(run) != 1) continue;
@@ -91,12 +92,13 @@ class Planner {
         Execute(plan);
         used = 0;
       }
-      for (int head = 0; head < num_kv_heads_; ++head) {
-        plan.merges.push_back({run, head, pieces, used});
-        for (int64_t piece = 0; piece < pieces; ++piece) {
-          plan.tasks.push_back({run, head, 0, 0, piece, used});
-          used += group_;
+      plan.merges.push_back({run, pieces, used});
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        for (int head = 0; head < num_kv_heads_; head += heads_per_task) {
+          const int heads = std::min(heads_per_task, num_kv_heads_ - head);
+          plan.tasks.push_back({run, head, heads, 0, 0, piece, used + int64_t{head} * group_});
         }
+        used += args_.num_heads;
       }
     }
     Execute(plan);
@@ -104,6 +106,16 @@ class Planner {
 
  private:
   int RunTokens(int run) const { return cu_seqlens_[run + 1] - cu_seqlens_[run]; }
+
+  // All KV heads of a block lie side by side, and long reads are the fast ones; but threads should all have
+  // work.
+  int HeadsPerPieceTask() const {
+    int64_t pieces = 0;
+    for (int run = 0; run < args_.batch.num_seqs; ++run)
+      if (RunTokens(run) == 1) pieces += positions_[run] / kAttentionPieceTokens + 1;
+    const int64_t heads = pieces * num_kv_heads_ / (2 * pool_.num_threads());
+    return static_cast<int>(std::clamp<int64_t>(heads, 1, num_kv_heads_));
+  }
 
   // Tiles of all longer runs, the costly late ones first. A tile stays within one KV block.
   void AddTiles(Plan& plan) const {
@@ -122,7 +134,7 @@ class Planner {
         const int in_block = static_cast<int>(last_position % kKvBlockTokens) + 1;
         const int size = std::min(end, (in_block - 1) % tile + 1);
         for (int head = 0; head < num_kv_heads_; ++head)
-          plan.tasks.push_back({run, head, end - size, size, 0, 0});
+          plan.tasks.push_back({run, head, 1, end - size, size, 0, 0});
         end -= size;
       }
     }
@@ -133,21 +145,22 @@ class Planner {
       const Task& task = plan.tasks[static_cast<size_t>(index)];
       float* scratch = args_.scratch.data<float>() + thread * thread_floats_;
       if (task.num_tokens > 0) {
-        FlashTile(Rows(task.run, task.kv_head, task.first, task.num_tokens), scratch);
+        FlashTile(Rows(task.run, task.kv_head, 1, task.first, task.num_tokens), scratch);
       } else {
-        FlashPiece(Rows(task.run, task.kv_head, 0, 1), task.piece,
+        FlashPiece(Rows(task.run, task.kv_head, task.num_heads, 0, 1), task.piece,
                    partials_ + task.partial * RowStateFloats(head_dim_), scratch);
       }
     });
     const auto merge = [&](int64_t index, int thread) {
-      const Merge& m = plan.merges[static_cast<size_t>(index)];
-      FlashCombine(Rows(m.run, m.kv_head, 0, 1), m.num_pieces,
-                   partials_ + m.partial * RowStateFloats(head_dim_),
-                   args_.scratch.data<float>() + thread * thread_floats_);
+      const Merge& m = plan.merges[static_cast<size_t>(index / num_kv_heads_)];
+      const int head = static_cast<int>(index % num_kv_heads_);
+      const int64_t first = m.partial + int64_t{head} * group_;
+      FlashCombine(Rows(m.run, head, 1, 0, 1), m.num_pieces, partials_ + first * RowStateFloats(head_dim_),
+                   args_.num_heads, args_.scratch.data<float>() + thread * thread_floats_);
     };
-    const int64_t num_merges = static_cast<int64_t>(plan.merges.size());
+    const int64_t num_merges = static_cast<int64_t>(plan.merges.size()) * num_kv_heads_;
     int64_t merged_rows = 0;
-    for (const Merge& m : plan.merges) merged_rows += m.num_pieces * group_;
+    for (const Merge& m : plan.merges) merged_rows += m.num_pieces * args_.num_heads;
     if (merged_rows < kInlineMergeRows) {
       for (int64_t i = 0; i < num_merges; ++i) merge(i, 0);
     } else {
@@ -157,7 +170,7 @@ class Planner {
     plan.merges.clear();
   }
 
-  FlashRows Rows(int run, int kv_head, int first, int num_tokens) const {
+  FlashRows Rows(int run, int kv_head, int num_kv_heads, int first, int num_tokens) const {
     const TensorView& keys = args_.kv.keys;
     const TensorView& values = args_.kv.values;
     const auto bytes = static_cast<int64_t>(DTypeBytes(keys.dtype()));
@@ -170,6 +183,7 @@ class Planner {
     rows.q_stride = args_.q.row_stride();
     rows.o_stride = args_.o.row_stride();
     rows.num_tokens = num_tokens;
+    rows.num_kv_heads = num_kv_heads;
     rows.group = group_;
     rows.head_dim = head_dim_;
     rows.position = positions_[run] + first;

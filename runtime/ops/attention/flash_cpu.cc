@@ -28,12 +28,12 @@ struct Workspace {
     total = q + static_cast<int64_t>(num_rows) * PaddedDim(head_dim);
     piece = total + static_cast<int64_t>(num_rows) * RowStateFloats(head_dim);
     scores = piece + static_cast<int64_t>(num_rows) * RowStateFloats(head_dim);
-    tail = scores + kRowTile * kKeys;
+    tail = scores + kRowChunk * kKeys;
   }
   float* q;       // [rows][PaddedDim], times scale · log2 e
   float* total;   // [rows] row states: all pieces so far
   float* piece;   // [rows] row states: the piece at hand
-  float* scores;  // [kRowTile][kKeys]
+  float* scores;  // [kRowChunk][kKeys]
   float* tail;    // [kKeys][kLanes]: the columns of the values that do not fill a vector
 };
 
@@ -49,7 +49,7 @@ void InitStates(float* states, int num_rows, int head_dim) {
 void PackQueries(const FlashRows& rows, float* packed) {
   const float factor = rows.scale * 1.44269504088896341f;
   for (int t = 0; t < rows.num_tokens; ++t) {
-    for (int g = 0; g < rows.group; ++g) {
+    for (int g = 0; g < rows.num_kv_heads * rows.group; ++g) {
       const float* q = rows.q + t * rows.q_stride + g * rows.head_dim;
       for (int i = 0; i < rows.head_dim; ++i) packed[i] = q[i] * factor;
       packed += PaddedDim(rows.head_dim);
@@ -83,20 +83,21 @@ void FinishRow(float* total, float* o, int head_dim) {
 
 template <class T>
 struct Block {
-  const T* keys;        // [head_dim][kKeys]
-  const T* values;      // [kKeys][head_dim]
-  const T* next_keys;   // of the block read next, for prefetching
+  const T* keys;       // [head_dim][kKeys]
+  const T* values;     // [kKeys][head_dim]
+  const T* next_keys;  // of the block read next, for prefetching
+  const T* next_values;
   int valid;            // keys that the first token's rows may see
   int valid_per_token;  // by how much that grows from token to token
 };
 
 template <class T>
-Block<T> BlockAt(const FlashRows& rows, int64_t index, int64_t last) {
+Block<T> BlockAt(const FlashRows& rows, int64_t index, int head) {
   const int64_t block = rows.block_table[index];
-  const int64_t next = rows.block_table[std::min(index + 1, last)];
-  return {reinterpret_cast<const T*>(rows.keys + block * rows.key_block_bytes),
-          reinterpret_cast<const T*>(rows.values + block * rows.value_block_bytes),
-          reinterpret_cast<const T*>(rows.keys + next * rows.key_block_bytes), kKeys, 0};
+  const int64_t offset = int64_t{head} * kKeys * rows.head_dim;
+  const T* keys = reinterpret_cast<const T*>(rows.keys + block * rows.key_block_bytes) + offset;
+  const T* values = reinterpret_cast<const T*>(rows.values + block * rows.value_block_bytes) + offset;
+  return {keys, values, keys, values, kKeys, 0};
 }
 
 // Copies the last `head_dim % kLanes` columns of the values as f32 rows of one vector, zero-filled.
@@ -148,85 +149,108 @@ HWY_INLINE void AddValues(const float* weights, const T* values, const float* ta
                                          tail);
 }
 
-// One block's contribution to kRows rows. q: [kRows][PaddedDim]; states: [kRows]; valid: keys each row sees.
-template <int kRows, bool kAhead, class T>
-HWY_INLINE void RowsTimesBlock(const Block<T>& block, const float* q, const int* valid, int head_dim,
-                               float* states, float* scores, const float* tail) {
-  static constexpr float kOnes[kRowTile] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
-  const int padded = PaddedDim(head_dim);
-  const int stride = RowStateFloats(head_dim);
-  for (int i = 0; i < kKeys; i += kVecTile * kLanes)
-    MultiplyTile<kRows, kVecTile, true, kAhead>(q, padded, block.keys + i, kKeys, head_dim, nullptr,
-                                                scores + i, kKeys, block.values + i);
-  float factor[kRows];
-  int common = kKeys;
-  for (int r = 0; r < kRows; ++r) {
-    float* sum = states + r * stride + padded;
-    factor[r] = SoftmaxRow(scores + r * kKeys, valid[r], sum, sum + 16);
-    common = std::min(common, valid[r]);
-  }
-  AddValues<kRows, kAhead>(scores, block.values, tail, head_dim, 0, common, factor, states, stride,
-                           block.next_keys);
-  // A weight of zero would still let a NaN of a later position in.
-  for (int r = 0; r < kRows; ++r) {
-    if (valid[r] > common)
-      AddValues<1, false>(scores + r * kKeys, block.values, tail, head_dim, common, valid[r], kOnes,
-                          states + r * stride, stride, block.values);
+// Calls f with the number of rows as a constant, kRowTile at most.
+template <class F>
+HWY_INLINE void WithRows(int num_rows, F f) {
+  switch (num_rows) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 2:
+      return f(std::integral_constant<int, 2>());
+    case 3:
+      return f(std::integral_constant<int, 3>());
+    case 4:
+      return f(std::integral_constant<int, 4>());
+    case 5:
+      return f(std::integral_constant<int, 5>());
+    default:
+      return f(std::integral_constant<int, kRowTile>());
   }
 }
 
+// One block's contribution to up to kRowChunk rows. q: [rows][PaddedDim]; states: [rows]; valid: keys each
+// row sees.
 template <bool kAhead, class T>
 void RowsTimesBlock(int num_rows, const Block<T>& block, const float* q, const int* valid, int head_dim,
                     float* states, float* scores, const float* tail) {
-  switch (num_rows) {
-    case 1:
-      return RowsTimesBlock<1, kAhead>(block, q, valid, head_dim, states, scores, tail);
-    case 2:
-      return RowsTimesBlock<2, kAhead>(block, q, valid, head_dim, states, scores, tail);
-    case 3:
-      return RowsTimesBlock<3, kAhead>(block, q, valid, head_dim, states, scores, tail);
-    case 4:
-      return RowsTimesBlock<4, kAhead>(block, q, valid, head_dim, states, scores, tail);
-    case 5:
-      return RowsTimesBlock<5, kAhead>(block, q, valid, head_dim, states, scores, tail);
-    default:
-      return RowsTimesBlock<kRowTile, kAhead>(block, q, valid, head_dim, states, scores, tail);
+  const int padded = PaddedDim(head_dim);
+  const int stride = RowStateFloats(head_dim);
+  for (int r = 0; r < num_rows; r += kRowTile) {
+    WithRows(num_rows - r, [&](auto rows) {
+      for (int i = 0; i < kKeys; i += kVecTile * kLanes)
+        MultiplyTile<rows, kVecTile, true, kAhead>(q + r * padded, padded, block.keys + i, kKeys, head_dim,
+                                                   nullptr, scores + r * kKeys + i, kKeys,
+                                                   block.next_keys + i);
+    });
+  }
+  HWY_ALIGN float factors[kRowChunk];
+  SoftmaxRows(num_rows, valid, scores, states + padded, stride, factors);
+  for (int r = 0; r < num_rows; r += kRowTile) {
+    const float* weights = scores + r * kKeys;
+    float* c = states + r * stride;
+    const int count = std::min(kRowTile, num_rows - r);
+    const int common = *std::min_element(valid + r, valid + r + count);
+    WithRows(count, [&](auto rows) {
+      AddValues<rows, kAhead>(weights, block.values, tail, head_dim, 0, common, factors + r, c, stride,
+                              block.next_values);
+    });
+    // The rows' own last keys one by one: a weight of zero would still let a NaN of a later position in.
+    constexpr float kOne = 1.0f;
+    for (int i = 0; i < count; ++i) {
+      if (valid[r + i] > common)
+        AddValues<1, false>(weights + i * kKeys, block.values, tail, head_dim, common, valid[r + i], &kOne,
+                            c + i * stride, stride, block.values);
+    }
   }
 }
 
+// One block's contribution to the rows of one KV head. q and states start at the first of them.
 template <bool kAhead, class T>
-void AllRowsTimesBlock(const FlashRows& rows, const Block<T>& block, const Workspace& work, float* states) {
+void AllRowsTimesBlock(const FlashRows& rows, const Block<T>& block, const Workspace& work, const float* q,
+                       float* states) {
   const int head_dim = rows.head_dim;
   const int num_rows = rows.num_tokens * rows.group;
   if (head_dim % kLanes != 0)
     CopyTail(block.values, head_dim, block.valid + (rows.num_tokens - 1) * block.valid_per_token, work.tail);
-  for (int r = 0; r < num_rows; r += kRowTile) {
-    const int count = std::min(kRowTile, num_rows - r);
-    int valid[kRowTile];
+  const int chunk = std::min(kRowChunk, 2 * kRowTile);
+  for (int r = 0; r < num_rows; r += chunk) {
+    const int count = std::min(chunk, num_rows - r);
+    int valid[kRowChunk];
     for (int i = 0; i < count; ++i) valid[i] = block.valid + (r + i) / rows.group * block.valid_per_token;
-    const float* q = work.q + static_cast<int64_t>(r) * PaddedDim(head_dim);
+    const float* row_q = q + static_cast<int64_t>(r) * PaddedDim(head_dim);
     float* state = states + static_cast<int64_t>(r) * RowStateFloats(head_dim);
     // The first rows bring the next lines in, so the others find them in cache.
     if (kAhead && r == 0) {
-      RowsTimesBlock<true>(count, block, q, valid, head_dim, state, work.scores, work.tail);
+      RowsTimesBlock<true>(count, block, row_q, valid, head_dim, state, work.scores, work.tail);
     } else {
-      RowsTimesBlock<false>(count, block, q, valid, head_dim, state, work.scores, work.tail);
+      RowsTimesBlock<false>(count, block, row_q, valid, head_dim, state, work.scores, work.tail);
     }
   }
 }
 
-// Piece `piece` of all rows into fresh states; `last` is the block that holds the tokens themselves.
+// Piece `piece` of all rows into fresh states; `last` is the block that holds the tokens themselves. The
+// heads of a block lie side by side, so they are read one after the other.
 template <bool kAhead, class T>
 void RunPiece(const FlashRows& rows, int64_t piece, int64_t last, const Workspace& work, float* states) {
-  InitStates(states, rows.num_tokens * rows.group, rows.head_dim);
+  const int64_t rows_per_head = int64_t{rows.num_tokens} * rows.group;
+  InitStates(states, rows.num_kv_heads * static_cast<int>(rows_per_head), rows.head_dim);
   const int64_t end = std::min((piece + 1) * kPieceBlocks, last + 1);
   for (int64_t index = piece * kPieceBlocks; index < end; ++index) {
-    Block<T> block = BlockAt<T>(rows, index, last);
-    if (index == last) {
-      block.valid = static_cast<int>(rows.position % kKeys) + 1;
-      block.valid_per_token = 1;
+    for (int head = 0; head < rows.num_kv_heads; ++head) {
+      Block<T> block = BlockAt<T>(rows, index, head);
+      if (index == last) {
+        block.valid = static_cast<int>(rows.position % kKeys) + 1;
+        block.valid_per_token = 1;
+      }
+      const bool last_head = head + 1 == rows.num_kv_heads;
+      if (kAhead && (!last_head || index + 1 < end)) {
+        const Block<T> next = last_head ? BlockAt<T>(rows, index + 1, 0) : BlockAt<T>(rows, index, head + 1);
+        block.next_keys = next.keys;
+        block.next_values = next.values;
+      }
+      AllRowsTimesBlock<kAhead>(rows, block, work, work.q + head * rows_per_head * PaddedDim(rows.head_dim),
+                                states + head * rows_per_head * RowStateFloats(rows.head_dim));
     }
-    AllRowsTimesBlock<kAhead>(rows, block, work, states);
   }
 }
 
@@ -250,7 +274,7 @@ void TileOf(const FlashRows& rows, float* scratch) {
 
 template <class T>
 void PieceOf(const FlashRows& rows, int64_t piece, float* partial, float* scratch) {
-  const Workspace work(scratch, rows.group, rows.head_dim);
+  const Workspace work(scratch, rows.num_kv_heads * rows.group, rows.head_dim);
   PackQueries(rows, work.q);
   RunPiece<true, T>(rows, piece, rows.position / kKeys, work, partial);
 }
@@ -267,12 +291,14 @@ void Piece(const FlashRows& rows, int64_t piece, float* partial, float* scratch)
   PieceOf<float>(rows, piece, partial, scratch);
 }
 
-void Combine(const FlashRows& rows, int64_t num_pieces, const float* partials, float* scratch) {
+void Combine(const FlashRows& rows, int64_t num_pieces, const float* partials, int64_t piece_rows,
+             float* scratch) {
   const int stride = RowStateFloats(rows.head_dim);
-  for (int g = 0; g < rows.group; ++g) {
+  const int num_rows = rows.num_kv_heads * rows.group;
+  for (int g = 0; g < num_rows; ++g) {
     InitStates(scratch, 1, rows.head_dim);
     for (int64_t piece = 0; piece < num_pieces; ++piece)
-      MergeRow(partials + (piece * rows.group + g) * stride, scratch, rows.head_dim);
+      MergeRow(partials + (piece * piece_rows + g) * stride, scratch, rows.head_dim);
     FinishRow(scratch, rows.o + static_cast<int64_t>(g) * rows.head_dim, rows.head_dim);
   }
 }
@@ -296,7 +322,7 @@ HWY_EXPORT(Exp2Array);
 
 int64_t FlashScratchFloats(int max_rows, int head_dim) {
   const int64_t per_row = PaddedDim(head_dim) + 2 * RowStateFloats(head_dim);
-  return max_rows * per_row + 6 * kKvBlockTokens + kKvBlockTokens * 16;
+  return max_rows * per_row + 16 * kKvBlockTokens + kKvBlockTokens * 16;
 }
 
 void FlashTile(const FlashRows& rows, float* scratch) { HWY_DYNAMIC_DISPATCH(Tile)(rows, scratch); }
@@ -305,8 +331,9 @@ void FlashPiece(const FlashRows& rows, int64_t piece, float* partial, float* scr
   HWY_DYNAMIC_DISPATCH(Piece)(rows, piece, partial, scratch);
 }
 
-void FlashCombine(const FlashRows& rows, int64_t num_pieces, const float* partials, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(Combine)(rows, num_pieces, partials, scratch);
+void FlashCombine(const FlashRows& rows, int64_t num_pieces, const float* partials, int64_t piece_rows,
+                  float* scratch) {
+  HWY_DYNAMIC_DISPATCH(Combine)(rows, num_pieces, partials, piece_rows, scratch);
 }
 
 void FlashExp2(const float* x, float* y, int64_t count) { HWY_DYNAMIC_DISPATCH(Exp2Array)(x, y, count); }

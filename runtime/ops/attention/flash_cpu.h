@@ -12,19 +12,21 @@
 
 namespace weir {
 
-// Rows [token][head of the group] of one run and one KV head. Pointers are to the group's first head.
+// Rows of several tokens for one KV head, [token][head of the group], or of one token for several adjacent KV
+// heads, [KV head][head of the group]. Pointers are to the first head.
 struct FlashRows {
-  const float* q = nullptr;  // [num_tokens][group · head_dim], tokens q_stride apart
+  const float* q = nullptr;  // [num_tokens][num_kv_heads · group · head_dim], tokens q_stride apart
   float* o = nullptr;        // same, o_stride apart
   int64_t q_stride = 0;
   int64_t o_stride = 0;
   int num_tokens = 0;
+  int num_kv_heads = 1;
   int group = 0;  // query heads per KV head
   int head_dim = 0;
   int64_t position = 0;  // of the first token
   float scale = 0.0f;
   DType dtype = DType::kF32;          // of the pool
-  const std::byte* keys = nullptr;    // of this KV head in block 0
+  const std::byte* keys = nullptr;    // of the first KV head in block 0
   const std::byte* values = nullptr;  // same
   int64_t key_block_bytes = 0;        // from one block to the next
   int64_t value_block_bytes = 0;
@@ -38,10 +40,12 @@ int64_t FlashScratchFloats(int max_rows, int head_dim);
 
 // All pieces of all rows. The tokens must lie within one KV block.
 void FlashTile(const FlashRows& rows, float* scratch);
-// One piece of one token's rows: leaves `group` row states at `partial`. `rows.o` is not used.
+// One piece of one token's rows: leaves a state per row at `partial`. `rows.o` is not used.
 void FlashPiece(const FlashRows& rows, int64_t piece, float* partial, float* scratch);
-// Merges one token's pieces, in order, into its output. `partials` is [num_pieces][group] row states.
-void FlashCombine(const FlashRows& rows, int64_t num_pieces, const float* partials, float* scratch);
+// Merges one token's pieces, in order, into its output. `partials` is the first piece's states of these rows;
+// those of the next piece follow `piece_rows` row states later.
+void FlashCombine(const FlashRows& rows, int64_t num_pieces, const float* partials, int64_t piece_rows,
+                  float* scratch);
 
 // y[i] = 2^x[i] for x <= 0; everything below -125 counts as -125. NaN stays NaN. The kernels' own
 // exponential, callable for its accuracy test. `count` is a multiple of 16.

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 #include "runtime/ops/attention/attention.h"
 #include "runtime/tensor/dtype.h"
@@ -27,6 +26,8 @@ constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 // 6 rows × 4 vectors of accumulators fill 32 registers, 6 × 2 fill 16; more rows than 4 hide the FMA latency.
 constexpr int kRowTile = 6;
 constexpr int kVecTile = kLanes == 16 ? 4 : 2;
+// Rows whose scores are made before any is used: the longer, the more latency of the softmax is hidden.
+constexpr int kRowChunk = 16;
 constexpr int kKeys = kKvBlockTokens;
 
 template <class DF>
@@ -76,6 +77,9 @@ HWY_INLINE V Exp2(D d, V x) {
 #endif
 }
 
+// Into the L2 cache only: more such requests may be under way than fills of the L1 cache.
+HWY_INLINE void PrefetchToL2(const void* p) { __builtin_prefetch(p, 0, 2); }
+
 // C[kRows, kVecs · lanes] = scale[row] · C + A · B, or A · B when kFresh. Each element is one chain of FMAs
 // in the order of `depth`, so it depends neither on kRows nor on kVecs. B's rows are `ldb` elements apart.
 // `ahead`, when kAhead, is memory laid out as B is, fetched in the same rhythm for the next call.
@@ -97,7 +101,7 @@ HWY_INLINE void MultiplyTile(const float* a, size_t lda, const T* b, size_t ldb,
     HWY_UNROLL(4)
     for (int v = 0; v < kVecs; ++v) {
       bv[v] = LoadF32(d, b + v * kLanes);
-      if (kAhead && v * kLanes * sizeof(T) % 64 == 0) hwy::Prefetch(ahead + v * kLanes);
+      if (kAhead && v * kLanes * sizeof(T) % 64 == 0) PrefetchToL2(ahead + v * kLanes);
     }
     HWY_UNROLL(kRowTile)
     for (int r = 0; r < kRows; ++r) {
@@ -115,32 +119,51 @@ HWY_INLINE void MultiplyTile(const float* a, size_t lda, const T* b, size_t ldb,
   }
 }
 
-// Turns one row of scores (already times log2 e) of a block into weights relative to the row's new maximum,
-// zero from `valid` on, and returns the factor that brings the row's older sums to that maximum.
-// sum: 16 lanes; max: one float.
-HWY_INLINE float SoftmaxRow(float* scores, int valid, float* sum, float* max) {
+HWY_INLINE hn::Mask<D> ValidKeys(D d, int first, int valid) {
+  return hn::FirstN(d, std::max(valid - first, 0));
+}
+
+// Turns `num_rows` rows of scores [kKeys], already times log2 e, into weights relative to each row's new
+// maximum, zero from valid[row] on. factors[row] brings the row's older sums to that maximum. sums: 16 lanes
+// and then the maximum of each row, rows `stride` apart. Row by row in three passes, so that latencies
+// overlap.
+HWY_INLINE void SoftmaxRows(int num_rows, const int* valid, float* scores, float* sums, int stride,
+                            float* factors) {
   const D d;
   const V low = hn::Set(d, -std::numeric_limits<float>::infinity());
-  V block_max = low;
-  for (int i = 0; i < kKeys; i += kLanes) {
-    V s = hn::LoadU(d, scores + i);
-    if (valid < i + kLanes) s = hn::IfThenElse(hn::FirstN(d, std::max(valid - i, 0)), s, low);
-    block_max = hn::Max(block_max, s);
+  HWY_ALIGN float old_max[kRowChunk];
+  HWY_ALIGN float new_max[kRowChunk];
+  for (int r = 0; r < kRowChunk; ++r) old_max[r] = new_max[r] = 0.0f;
+  for (int r = 0; r < num_rows; ++r) {
+    const float* row = scores + r * kKeys;
+    V max = low;
+    if (valid[r] == kKeys) {
+      HWY_UNROLL(4)
+      for (int i = 0; i < kKeys; i += kLanes) max = hn::Max(max, hn::LoadU(d, row + i));
+    } else {
+      for (int i = 0; i < kKeys; i += kLanes)
+        max = hn::Max(max, hn::IfThenElse(ValidKeys(d, i, valid[r]), hn::LoadU(d, row + i), low));
+    }
+    old_max[r] = sums[r * stride + 16];
+    new_max[r] = std::max(old_max[r], hn::GetLane(hn::MaxOfLanes(d, max)));
+    sums[r * stride + 16] = new_max[r];
   }
-  const float old_max = *max;
-  const float new_max = std::max(old_max, hn::GetLane(hn::MaxOfLanes(d, block_max)));
-  const V shift = hn::Set(d, new_max);
-  V total = hn::Zero(d);
-  for (int i = 0; i < kKeys; i += kLanes) {
-    V p = Exp2(d, hn::Sub(hn::LoadU(d, scores + i), shift));
-    if (valid < i + kLanes) p = hn::IfThenElseZero(hn::FirstN(d, std::max(valid - i, 0)), p);
-    hn::StoreU(p, d, scores + i);
-    total = hn::Add(total, p);
+  for (int r = 0; r < kRowChunk; r += kLanes)
+    hn::Store(Exp2(d, hn::Sub(hn::Load(d, old_max + r), hn::Load(d, new_max + r))), d, factors + r);
+  for (int r = 0; r < num_rows; ++r) {
+    float* row = scores + r * kKeys;
+    const V max = hn::Set(d, new_max[r]);
+    V total = hn::Zero(d);
+    HWY_UNROLL(4)
+    for (int i = 0; i < kKeys; i += kLanes) {
+      V p = Exp2(d, hn::Sub(hn::LoadU(d, row + i), max));
+      if (valid[r] != kKeys) p = hn::IfThenElseZero(ValidKeys(d, i, valid[r]), p);
+      hn::StoreU(p, d, row + i);
+      total = hn::Add(total, p);
+    }
+    float* sum = sums + r * stride;
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), hn::Set(d, factors[r]), total), d, sum);
   }
-  const V factor = old_max == new_max ? hn::Set(d, 1.0f) : Exp2(d, hn::Sub(hn::Set(d, old_max), shift));
-  hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), factor, total), d, sum);
-  *max = new_max;
-  return hn::GetLane(factor);
 }
 
 }  // namespace HWY_NAMESPACE
