@@ -16,8 +16,8 @@ absl::StatusOr<nlohmann::json> ParsePython(std::string_view text) {
 }
 
 TEST(JsonParse, BuildsTheSameTreeAsTheLibrary) {
-  const std::string text =
-      R"({"a":[1,-2,3.5,[],{}],"b":{"c":null,"d":true,"e":"x\"\\\u00e9"},"f":18446744073709551615,"":{"":[[""]]}})";
+  const std::string text = R"({"a":[1,-2,3.5,[],{}],"b":{"c":null,"d":true,"e":)"
+                           R"("x\"\\\u00e9"},"f":18446744073709551615,"":{"":[[""]]}})";
   const absl::StatusOr<nlohmann::json> parsed = ParseJson(text, "t");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(*parsed, nlohmann::json::parse(text));
@@ -39,8 +39,9 @@ TEST(JsonParse, LOD_13_BareInfinityAndNanAreRead) {
 }
 
 TEST(JsonParse, LOD_13_StringsAndKeysAreUntouched) {
-  const absl::StatusOr<nlohmann::json> parsed = ParsePython(
-      R"({"NaN":"Infinity and NaN","q":"\"Infinity","s":"\\","Infinity":[-Infinity,"-Infinity"],"t":"x: NaN, "})");
+  const absl::StatusOr<nlohmann::json> parsed =
+      ParsePython(R"({"NaN":"Infinity and NaN","q":"\"Infinity","s":"\\",)"
+                  R"("Infinity":[-Infinity,"-Infinity"],"t":"x: NaN, "})");
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ((*parsed)["NaN"], "Infinity and NaN");
   EXPECT_EQ((*parsed)["q"], "\"Infinity");
