@@ -32,6 +32,10 @@ class Workspace {
   }
   TensorView F32(int64_t rows, int64_t columns) { return Allocate(DType::kF32, {rows, columns}); }
 
+  int64_t FreeElements(DType dtype) const {
+    return (buffer_.bytes() - used_) / static_cast<int64_t>(DTypeBytes(dtype));
+  }
+
   class Scope {
    public:
     explicit Scope(Workspace& workspace) : workspace_(workspace), mark_(workspace.used_) {}

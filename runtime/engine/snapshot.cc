@@ -70,16 +70,22 @@ bool BlocksFinite(std::string_view blocks, const KvPool& kv) {
   }
 }
 
-// Rows past the last token of the last block may hold anything; as zeros, equal sequences give equal
-// snapshots.
-void ZeroUnusedRows(char* blocks, int64_t num_blocks, int64_t fed, const KvPool& kv) {
+// What lies past the last token of the last block may be anything; as zeros, equal sequences give equal snapshots.
+// Keys are stored [head_dim, tokens], values [tokens, head_dim], per layer and head.
+void ZeroUnusedTokens(char* blocks, int64_t num_blocks, int64_t fed, const KvPool& kv) {
   const int64_t used = fed % kKvBlockTokens;
   if (num_blocks == 0 || used == 0) return;
   const TensorView& keys = kv.layers()[0].keys;
-  const int64_t row = keys.dim(3) * static_cast<int64_t>(DTypeBytes(keys.dtype()));
-  char* head = blocks + (num_blocks - 1) * kv.block_bytes();
-  for (char* const end = head + kv.block_bytes(); head < end; head += kKvBlockTokens * row)
-    std::memset(head + used * row, 0, static_cast<size_t>((kKvBlockTokens - used) * row));
+  const int64_t num_heads = keys.dim(1), head_dim = keys.dim(2);
+  const auto element = static_cast<int64_t>(DTypeBytes(keys.dtype()));
+  const int64_t unused = kKvBlockTokens - used;
+  char* at = blocks + (num_blocks - 1) * kv.block_bytes();
+  for (size_t layer = 0; layer < kv.layers().size(); ++layer) {
+    for (int64_t row = 0; row < num_heads * head_dim; ++row, at += kKvBlockTokens * element)
+      std::memset(at + used * element, 0, static_cast<size_t>(unused * element));
+    for (int64_t head = 0; head < num_heads; ++head, at += kKvBlockTokens * head_dim * element)
+      std::memset(at + used * head_dim * element, 0, static_cast<size_t>(unused * head_dim * element));
+  }
 }
 
 }  // namespace
@@ -110,7 +116,7 @@ std::string SaveSnapshot(const Sequence& sequence, uint64_t fingerprint, StateAr
   arena.Read(sequence.slot, at);
   at += slot_bytes;
   kv.Read(sequence.blocks, header.num_kv_blocks, reinterpret_cast<std::byte*>(at));
-  ZeroUnusedRows(at, header.num_kv_blocks, header.fed, kv);
+  ZeroUnusedTokens(at, header.num_kv_blocks, header.fed, kv);
   at += block_bytes;
   const uint64_t checksum = Checksum(std::string_view(bytes.data(), static_cast<size_t>(at - bytes.data())));
   std::memcpy(at, &checksum, sizeof(checksum));

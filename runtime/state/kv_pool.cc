@@ -46,11 +46,11 @@ absl::StatusOr<KvPool> KvPool::Create(const PagedSpec& spec, int64_t num_blocks,
   const int64_t plane = pool.buffer_.bytes() / (2 * spec.num_layers);
   std::byte* data = pool.buffer_.data();
   for (int layer = 0; layer < spec.num_layers; ++layer) {
-    const auto view = [&](std::byte* base) {
-      return TensorView(base, spec.dtype,
-                        {pool.num_blocks_, spec.num_kv_heads, kKvBlockTokens, spec.head_dim});
-    };
-    pool.layers_.push_back({view(data), view(data + plane)});
+    PagedKv kv;
+    kv.keys = TensorView(data, spec.dtype, {pool.num_blocks_, spec.num_kv_heads, spec.head_dim, kKvBlockTokens});
+    kv.values =
+        TensorView(data + plane, spec.dtype, {pool.num_blocks_, spec.num_kv_heads, kKvBlockTokens, spec.head_dim});
+    pool.layers_.push_back(kv);
     data += 2 * plane;
   }
   pool.free_.reserve(pool.num_blocks_);

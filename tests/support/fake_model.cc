@@ -53,13 +53,13 @@ void FakeModel::Forward(const StepInput& input, const StepState& state, TensorVi
       hash = Mix(hash, ids[t]);
       if (options_.paged) {
         const PagedKv& kv = state.paged[0];
-        const auto key_of = [&](int64_t position) {
+        const auto key = [&](int64_t position, int dim) -> float& {  // keys lie [head_dim, tokens] in a block
           const int32_t block = batch.block_tables.row<int32_t>(n)[position / kKvBlockTokens];
-          return kv.keys.row<float>(block) + position % kKvBlockTokens * 2;
+          return kv.keys.row<float>(block)[dim * kKvBlockTokens + position % kKvBlockTokens];
         };
-        key_of(count)[0] = static_cast<float>(ids[t]);
-        key_of(count)[1] = static_cast<float>(count);
-        for (int64_t p = 0; p <= count; ++p) WEIR_CHECK(key_of(p)[1] == static_cast<float>(p));
+        key(count, 0) = static_cast<float>(ids[t]);
+        key(count, 1) = static_cast<float>(count);
+        for (int64_t p = 0; p <= count; ++p) WEIR_CHECK(key(p, 1) == static_cast<float>(p));
       }
       ++count;
       poisoned = poisoned || ids[t] == options_.poison_id;

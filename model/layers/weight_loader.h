@@ -1,0 +1,58 @@
+// WeightLoader: from tensors of a checkpoint to weights on a device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/weights/weight_map.h"
+#include "runtime/device/device.h"
+#include "runtime/ops/matmul/matmul.h"
+#include "runtime/tensor/tensor.h"
+
+namespace weir {
+
+// A small parameter (norm weight, bias, filter), f32 on the device.
+class DeviceTensor {
+ public:
+  DeviceTensor() = default;
+  DeviceTensor(DeviceBuffer buffer, TensorView view) : buffer_(std::move(buffer)), view_(view) {}
+  const TensorView& view() const { return view_; }
+  int64_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  DeviceBuffer buffer_;
+  TensorView view_;
+};
+
+// One of several matrices that are multiplied as one.
+struct MatrixPart {
+  std::string name;
+  int64_t n = 0;  // rows
+};
+
+// Used while a model loads; borrows both arguments.
+class WeightLoader {
+ public:
+  WeightLoader(const WeightMap& weights, Device& device) : weights_(weights), device_(device) {}
+
+  // [n, k]. bf16 stays bf16; f16 and f32 are kept as f32, so that no bit is lost.
+  absl::StatusOr<PackedMatrix> Matrix(const std::string& name, int64_t n, int64_t k) const;
+  // Several [n_i, k] matrices on top of each other, in this order; f32 unless all are bf16.
+  absl::StatusOr<PackedMatrix> Matrix(std::span<const MatrixPart> parts, int64_t k) const;
+  absl::StatusOr<DeviceTensor> Vector(const std::string& name, int64_t n) const;
+  // Depthwise filters [channels_i, 1, width], on top of each other, as f32 [width, channels].
+  absl::StatusOr<DeviceTensor> ConvFilter(std::span<const MatrixPart> parts, int64_t width) const;
+  absl::StatusOr<DeviceTensor> Upload(std::span<const float> values, int64_t rows, int64_t columns) const;
+
+  const WeightMap& weights() const { return weights_; }
+
+ private:
+  const WeightMap& weights_;
+  Device& device_;
+};
+
+}  // namespace weir

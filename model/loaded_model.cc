@@ -1,0 +1,77 @@
+#include "model/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "fmt/format.h"
+#include "model/config/model_config.h"
+#include "model/decoder.h"
+#include "model/mixers/family_table.h"
+#include "model/weights/weight_map.h"
+#include "runtime/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+class TokenizerText final : public TokenText {
+ public:
+  explicit TokenizerText(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  std::string_view Piece(int32_t id, bool at_start) const override { return tokenizer_->Piece(id, at_start); }
+  bool IsSpecial(int32_t id) const override { return tokenizer_->IsSpecial(id); }
+  int32_t size() const override { return tokenizer_->vocab_size(); }
+
+ private:
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+absl::Status In(const std::string& folder, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      fmt::format("model folder '{}': {}", folder, std::string(status.message())));
+}
+
+absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, const LoadOptions& options) {
+  LoadedModel loaded;
+  loaded.name = std::filesystem::path(folder).lexically_normal().filename().string();
+  if (loaded.name.empty())
+    loaded.name = std::filesystem::path(folder).lexically_normal().parent_path().filename().string();
+
+  WEIR_ASSIGN_OR_RETURN(const ConfigReader config, LoadModelConfig(folder));
+  WEIR_ASSIGN_OR_RETURN(loaded.architecture, Architecture(config));
+  WEIR_ASSIGN_OR_RETURN(const WeightMap weights, WeightMap::Open(folder));
+  WEIR_ASSIGN_OR_RETURN(loaded.defaults, GenerationDefaults::Load(folder));
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder));
+  loaded.tokenizer = std::move(tokenizer);
+  loaded.text = std::make_shared<TokenizerText>(loaded.tokenizer);
+
+  FamilyOptions family_options;
+  family_options.kv_dtype = options.kv_dtype;
+  WEIR_ASSIGN_OR_RETURN(const auto family, ReadFamily(loaded.architecture, config, family_options));
+  loaded.mixer = family->mixer_name();
+  const WeightLoader loader(weights, device);
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Load(*family, loader, &loaded.warnings));
+  loaded.parameter_count = decoder->parameter_count();
+  loaded.weight_bytes = decoder->weight_bytes();
+  loaded.weight_dtype = decoder->weight_dtype();
+  loaded.decoder = std::move(decoder);
+
+  if (loaded.tokenizer->vocab_size() > loaded.decoder->vocab_size())
+    return absl::InvalidArgumentError(
+        fmt::format("tokenizer.json has {} tokens but the model only {}; they do not belong together",
+                    loaded.tokenizer->vocab_size(), loaded.decoder->vocab_size()));
+  loaded.eos_ids = loaded.defaults.eos_token_ids;
+  std::sort(loaded.eos_ids.begin(), loaded.eos_ids.end());
+  WEIR_ASSIGN_OR_RETURN(const uint64_t weights_fingerprint, weights.Fingerprint());
+  loaded.fingerprint = weights_fingerprint ^ (loaded.tokenizer->fingerprint() * 0x9e3779b97f4a7c15u);
+  return loaded;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, Device& device, const LoadOptions& options) {
+  absl::StatusOr<LoadedModel> loaded = Load(folder, device, options);
+  if (!loaded.ok()) return In(folder, loaded.status());
+  return loaded;
+}
+
+}  // namespace weir

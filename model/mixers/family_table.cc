@@ -1,0 +1,36 @@
+#include "model/mixers/family_table.h"
+
+#include <string_view>
+
+#include "fmt/format.h"
+#include "model/mixers/linear_attention.h"
+#include "model/mixers/softmax.h"
+#include "runtime/base/error.h"
+
+namespace weir {
+namespace {
+
+struct Row {
+  std::string_view name;
+  absl::StatusOr<std::unique_ptr<DecoderFamily>> (*read)(const ConfigReader&, const FamilyOptions&);
+};
+
+constexpr Row kTable[] = {
+    {"LlamaForCausalLM", ReadLlamaFamily},
+    {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadFamily(const std::string& name, const ConfigReader& config,
+                                                          const FamilyOptions& options) {
+  std::string known;
+  for (const Row& row : kTable) {
+    if (row.name == name) return row.read(config, options);
+    known += (known.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return config.Error("architectures",
+                      fmt::format("{} is not served; known are {}", Quoted(name, 80), known));
+}
+
+}  // namespace weir

@@ -1,0 +1,19 @@
+// The linear attention mixer (Katharopoulos et al. 2020), φ = elu + 1, in flash-linear-attention's
+// `linear_attn` layout.
+#pragma once
+
+#include <memory>
+
+#include "model/config/json_reader.h"
+#include "model/layers/decoder_family.h"
+#include "model/mixers/mixer.h"
+
+namespace weir {
+
+// Reads the keys of a LinearAttentionForCausalLM config.json. Beyond that layout, and named as its sibling
+// layers name them: `use_short_conv` with `conv_size` (a causal depthwise convolution and silu on q, k and v
+// before φ) and `use_output_gate` (the normalised output is multiplied by silu(g_proj(x))).
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadLinearAttentionFamily(const ConfigReader& config,
+                                                                         const FamilyOptions& options);
+
+}  // namespace weir

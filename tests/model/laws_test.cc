@@ -1,0 +1,210 @@
+// The laws of every mixer, over whole decoders of random weights and awkward sizes, written once.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/support/model_harness.h"
+#include "tests/support/tiny_model.h"
+
+namespace weir::testing {
+namespace {
+
+struct Case {
+  std::string name;
+  TinyModelOptions options;
+};
+
+class Laws : public ::testing::TestWithParam<Case> {
+ protected:
+  Laws()
+      : device_(CreateCpuDevice(2)),
+        harness_(LoadTinyModel(GetParam().options, *device_).decoder, *device_) {}
+
+  std::vector<std::vector<float>> Alone(const std::vector<int32_t>& tokens) {
+    ModelHarness::Sequence sequence = harness_.NewSequence();
+    return harness_.Step({{&sequence, tokens}});
+  }
+  std::vector<int32_t> Tokens(int n, unsigned seed) {
+    return RandomTokens(n, harness_.model().vocab_size(), seed);
+  }
+  double Tolerance() const { return GetParam().options.dtype == DType::kF32 ? 1e-4 : 3e-2; }
+
+  std::unique_ptr<Device> device_;
+  ModelHarness harness_;
+};
+
+// Law 2. REC-03 asks for the first five ways.
+TEST_P(Laws, REC_03_AnySplitGivesTheSameLogitsAndState) {
+  for (const int length : {100, 63, 64, 65, 127, 128, 129, 200}) {
+    const std::vector<int32_t> tokens = Tokens(length, static_cast<unsigned>(length));
+    ModelHarness::Sequence whole = harness_.NewSequence();
+    const auto want = harness_.Step({{&whole, tokens}});
+    const auto want_state = harness_.State(whole);
+    const std::vector<std::vector<int>> cuts = {{1, 99}, {37, 63}, {64, 36}, {99, 1}, {1}, {2, 3, 62, 1, 64}};
+    for (const std::vector<int>& cut : cuts) {
+      ModelHarness::Sequence split = harness_.NewSequence();
+      const auto got = harness_.Feed(&split, tokens, cut);
+      EXPECT_LE(MaxRelativeError(got, want), Tolerance()) << "length " << length << ", first cut " << cut[0];
+      if (!want_state.empty())
+        EXPECT_LE(MaxRelativeError(harness_.State(split), want_state), Tolerance()) << "first cut " << cut[0];
+    }
+  }
+}
+
+// Law 3: bit for bit, for prefill and for decode, whoever shares the step and wherever one stands in it.
+TEST_P(Laws, BatchMatesNeverChangeABit) {
+  const std::vector<int> lengths = {1, 65, 3, 130, 64, 17, 2};
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<std::vector<std::vector<float>>> want;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    prompts.push_back(Tokens(lengths[i], 100 + static_cast<unsigned>(i)));
+    ModelHarness::Sequence alone = harness_.NewSequence();
+    auto rows = harness_.Step({{&alone, prompts[i]}});
+    rows.push_back(harness_.Step({{&alone, {5}}})[0]);
+    want.push_back(std::move(rows));
+  }
+  for (const bool reversed : {false, true}) {
+    std::vector<ModelHarness::Sequence> sequences;
+    for (size_t i = 0; i < lengths.size(); ++i) sequences.push_back(harness_.NewSequence());
+    std::vector<size_t> order(lengths.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = reversed ? order.size() - 1 - i : i;
+    std::vector<ModelHarness::Run> prefill, decode;
+    for (const size_t i : order) {
+      prefill.push_back({&sequences[i], prompts[i]});
+      decode.push_back({&sequences[i], {5}});
+    }
+    const auto prefill_rows = harness_.Step(prefill);
+    const auto decode_rows = harness_.Step(decode);
+    size_t row = 0;
+    for (size_t n = 0; n < order.size(); ++n) {
+      const auto& expected = want[order[n]];
+      for (size_t t = 0; t + 1 < expected.size(); ++t)
+        EXPECT_EQ(prefill_rows[row++], expected[t]) << "run " << n << " token " << t;
+      EXPECT_EQ(decode_rows[n], expected.back()) << "decode of run " << n;
+    }
+  }
+}
+
+// Law 3, with decoders beside a prefill, and law 4: who is not in the batch does not change.
+TEST_P(Laws, REC_11_IdleSlotsAndLateJoinersAreUntouched) {
+  ModelHarness::Sequence idle = harness_.NewSequence();
+  harness_.Step({{&idle, Tokens(70, 1)}});
+  const std::vector<float> idle_state = harness_.State(idle);
+
+  const std::vector<int32_t> prompt = Tokens(40, 2);
+  ModelHarness::Sequence alone = harness_.NewSequence();
+  harness_.Step({{&alone, prompt}});
+  std::vector<std::vector<float>> want;
+  for (int i = 0; i < 4; ++i) want.push_back(harness_.Step({{&alone, {7 + i}}})[0]);
+
+  ModelHarness::Sequence first = harness_.NewSequence();
+  ModelHarness::Sequence second = harness_.NewSequence();
+  harness_.Step({{&first, prompt}});
+  EXPECT_EQ(harness_.Step({{&first, {7}}})[0], want[0]);
+  EXPECT_EQ(harness_.Step({{&second, Tokens(90, 3)}, {&first, {8}}}).back(), want[1]);
+  EXPECT_EQ(harness_.Step({{&first, {9}}, {&second, Tokens(5, 4)}})[0], want[2]);
+  EXPECT_EQ(harness_.Step({{&second, {1}}, {&first, {10}}})[1], want[3]);
+  const std::vector<float> after = harness_.State(idle);
+  EXPECT_EQ(std::memcmp(after.data(), idle_state.data(), after.size() * sizeof(float)), 0);
+  EXPECT_EQ(harness_.State(first), harness_.State(alone));
+}
+
+// Law 4: a reused slot behaves as new.
+TEST_P(Laws, AReusedSlotBehavesAsNew) {
+  const std::vector<int32_t> tokens = Tokens(80, 5);
+  const auto want = Alone(tokens);
+  for (int round = 0; round < 3; ++round) {
+    ModelHarness::Sequence other = harness_.NewSequence();
+    harness_.Step({{&other, Tokens(77 + round, 6)}});
+  }
+  EXPECT_EQ(Alone(tokens), want);
+}
+
+// A short neighbour, a longer one and none: no pad token exists that could reach a state.
+TEST_P(Laws, REC_10_APromptDoesNotFeelItsNeighboursLength) {
+  const std::vector<int32_t> prompt = Tokens(3, 8);
+  const auto want = Alone(prompt);
+  for (const int neighbour : {12, 40}) {
+    ModelHarness::Sequence a = harness_.NewSequence();
+    ModelHarness::Sequence b = harness_.NewSequence();
+    const auto got = harness_.Step({{&b, Tokens(neighbour, 9)}, {&a, prompt}});
+    for (int t = 0; t < 3; ++t) EXPECT_EQ(got[neighbour + t], want[t]);
+  }
+}
+
+TEST_P(Laws, REC_05_StepsRepeatBitForBitAndAgreeWithPrefill) {
+  const std::vector<int32_t> tokens = Tokens(10, 10);
+  std::vector<std::vector<std::vector<float>>> runs;
+  for (int round = 0; round < 3; ++round) {
+    ModelHarness::Sequence sequence = harness_.NewSequence();
+    runs.push_back(harness_.Feed(&sequence, tokens, {1}));
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+  EXPECT_EQ(runs[0], runs[2]);
+  EXPECT_LE(MaxRelativeError(Alone(tokens), runs[0]), GetParam().options.dtype == DType::kF32 ? 5e-5 : 3e-2);
+}
+
+// Carried-in state, several sequences in one prefill.
+TEST_P(Laws, REC_01_PackedPrefillOntoCarriedState) {
+  const std::vector<int> appended = {5, 70, 200};
+  std::vector<ModelHarness::Sequence> packed;
+  std::vector<ModelHarness::Run> runs;
+  std::vector<std::vector<float>> want;
+  for (unsigned i = 0; i < 3; ++i) {
+    ModelHarness::Sequence alone = harness_.NewSequence();
+    packed.push_back(harness_.NewSequence());
+    harness_.Step({{&alone, Tokens(11, 20 + i)}});
+    harness_.Step({{&packed[i], Tokens(11, 20 + i)}});
+    for (auto& row : harness_.Step({{&alone, Tokens(appended[i], 30 + i)}})) want.push_back(std::move(row));
+  }
+  for (unsigned i = 0; i < 3; ++i) runs.push_back({&packed[i], Tokens(appended[i], 30 + i)});
+  EXPECT_EQ(harness_.Step(runs), want);
+}
+
+// Snapshots of the second and later sequences of a packed prefill, at chunk borders and off them.
+TEST_P(Laws, REC_02_StateAfterPackedPrefillIsEachSequencesOwn) {
+  for (const std::vector<int>& lengths :
+       {std::vector<int>{500, 700, 384}, {256, 300, 400}, {130, 200, 300}}) {
+    std::vector<ModelHarness::Sequence> packed;
+    std::vector<ModelHarness::Run> runs;
+    for (size_t i = 0; i < lengths.size(); ++i) packed.push_back(harness_.NewSequence());
+    for (size_t i = 0; i < lengths.size(); ++i)
+      runs.push_back({&packed[i], Tokens(lengths[i], 40 + static_cast<unsigned>(i))});
+    harness_.Step(runs);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      ModelHarness::Sequence alone = harness_.NewSequence();
+      harness_.Step({{&alone, runs[i].tokens}});
+      EXPECT_EQ(harness_.State(packed[i]), harness_.State(alone)) << "sequence " << i;
+      EXPECT_EQ(harness_.Step({{&packed[i], {3}}}), harness_.Step({{&alone, {3}}})) << "sequence " << i;
+    }
+  }
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const char* mixer : {"linear_attention", "softmax"}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      TinyModelOptions options;
+      options.mixer = mixer;
+      options.dtype = dtype;
+      cases.push_back({std::string(mixer == std::string("softmax") ? "Softmax" : "Linear") +
+                           (dtype == DType::kF32 ? "F32" : "BF16"),
+                       options});
+    }
+  }
+  TinyModelOptions grouped;
+  grouped.num_heads = 6;
+  grouped.num_kv_heads = 2;
+  grouped.tied = false;
+  grouped.conv_and_gate = false;
+  cases.push_back({"LinearGroupedPlainUntied", grouped});
+  grouped.mixer = "softmax";
+  cases.push_back({"SoftmaxGroupedUntied", grouped});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mixers, Laws, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace weir::testing

@@ -1,0 +1,124 @@
+// What LoadModel refuses, and how it says so.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tiny_model.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Load : public ::testing::Test {
+ protected:
+  Load() : device_(CreateCpuDevice(1)) {}
+
+  // Writes the tiny model, lets `edit` change config.json, and loads it.
+  template <class F>
+  absl::Status LoadEdited(const TinyModelOptions& options, F&& edit) {
+    const TempDir folder;
+    WriteTinyModel(folder.path(), options);
+    std::ifstream file(folder.path() + "/config.json");
+    nlohmann::json config = nlohmann::json::parse(file);
+    edit(config);
+    folder.Write("config.json", config.dump());
+    return LoadModel(folder.path(), *device_, {}).status();
+  }
+  static std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+  std::unique_ptr<Device> device_;
+};
+
+TEST_F(Load, ReportsWhatWasLoaded) {
+  TinyModelOptions options;
+  options.dtype = DType::kBF16;
+  const LoadedModel model = LoadTinyModel(options, *device_);
+  EXPECT_EQ(model.architecture, "LinearAttentionForCausalLM");
+  EXPECT_EQ(model.mixer, "linear_attention");
+  EXPECT_EQ(model.weight_dtype, DType::kBF16);
+  EXPECT_EQ(model.eos_ids, std::vector<int32_t>{0});
+  EXPECT_EQ(model.decoder->context_limit(), 0);
+  // 2 layers of S and z in two levels, and a window of three inputs of q, k and v.
+  const int64_t floats = 2 * (2 * 3 * (20 * 20 + 20) + 3 * 180);
+  EXPECT_GE(StateArena::SlotBytes(model.decoder->States()), floats * 4);
+  EXPECT_LE(StateArena::SlotBytes(model.decoder->States()), floats * 4 + 10 * 64);
+}
+
+TEST_F(Load, FingerprintTellsWeightsApart) {
+  TinyModelOptions options;
+  const uint64_t first = LoadTinyModel(options, *device_).fingerprint;
+  EXPECT_EQ(LoadTinyModel(options, *device_).fingerprint, first);
+  options.seed = 2;
+  EXPECT_NE(LoadTinyModel(options, *device_).fingerprint, first);
+}
+
+TEST_F(Load, AnUnknownArchitectureListsTheKnownOnes) {
+  const absl::Status status =
+      LoadEdited({}, [](auto& config) { config["architectures"] = {"GPT2LMHeadModel"}; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Text(status), HasSubstr("GPT2LMHeadModel"));
+  EXPECT_THAT(Text(status), HasSubstr("LlamaForCausalLM"));
+  EXPECT_THAT(Text(status), HasSubstr("model folder"));
+}
+
+TEST_F(Load, UnsupportedValuesAreNamed) {
+  TinyModelOptions softmax;
+  softmax.mixer = "softmax";
+  const auto refused = [&](const TinyModelOptions& options, const char* key, const nlohmann::json& value) {
+    const absl::Status status = LoadEdited(options, [&](auto& config) { config[key] = value; });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
+    EXPECT_THAT(Text(status), HasSubstr(key));
+  };
+  refused({}, "feature_map", "relu");
+  refused({}, "norm_q", true);
+  refused({}, "hidden_act", "gelu");
+  refused({}, "num_heads", 7);
+  refused({}, "num_heads", 0);
+  refused({}, "hidden_size", "60");
+  refused({}, "attn", nlohmann::json{{"layers", {1}}});
+  refused(softmax, "attention_bias", true);
+  refused(softmax, "mlp_bias", true);
+  refused(softmax, "num_key_value_heads", 2);
+  refused(softmax, "hidden_act", "gelu_new");
+  refused(softmax, "head_dim", 3);
+  const absl::Status rope = LoadEdited(softmax, [](auto& config) {
+    config["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
+  });
+  EXPECT_THAT(Text(rope), HasSubstr("rope_type"));
+}
+
+TEST_F(Load, WeightsThatConfigJsonDoesNotDescribeAreRefused) {
+  const absl::Status status = LoadEdited({}, [](auto& config) { config["use_output_gate"] = false; });
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(Text(status), HasSubstr("norm.weight"));
+  const absl::Status fewer = LoadEdited({}, [](auto& config) { config["num_hidden_layers"] = 1; });
+  EXPECT_EQ(fewer.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Text(fewer), HasSubstr("model.layers.1"));
+}
+
+TEST_F(Load, ATokenizerWiderThanTheModelIsRefused) {
+  TinyModelOptions options;
+  options.vocab_size = 50;
+  const TempDir folder, other;
+  WriteTinyModel(folder.path(), options);
+  WriteTinyModel(other.path(), {});
+  std::filesystem::copy_file(other.path() + "/tokenizer.json", folder.path() + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(Text(LoadModel(folder.path(), *device_, {}).status()), HasSubstr("do not belong together"));
+}
+
+TEST_F(Load, AMissingFolderOrFileIsNamed) {
+  EXPECT_THAT(Text(LoadModel("/nonexistent/model", *device_, {}).status()), HasSubstr("/nonexistent/model"));
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  std::filesystem::remove(folder.path() + "/tokenizer.json");
+  EXPECT_THAT(Text(LoadModel(folder.path(), *device_, {}).status()), HasSubstr("tokenizer.json"));
+}
+
+}  // namespace
+}  // namespace weir::testing

@@ -1,0 +1,276 @@
+// The Engine with its threads: hand-offs, limits, stopping; and no allocation in a step.
+#include "runtime/engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "runtime/base/error.h"
+#include "tests/runtime/engine/runner_harness.h"
+
+// Counts the allocations of the threads that ask for it.
+namespace {
+std::atomic<int64_t> g_allocations{0};
+thread_local bool t_counting = false;
+}  // namespace
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WEIR_COUNTS_ALLOCATIONS 1
+void* operator new(size_t bytes) {
+  if (t_counting) g_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, size_t) noexcept { std::free(p); }
+#endif
+
+namespace weir::testing {
+namespace {
+
+std::unique_ptr<Engine> MakeEngine(const FakeModelOptions& model, const RunnerLimits& limits,
+                                   std::shared_ptr<FakeModel>* fake = nullptr) {
+  std::vector<EngineModel> models;
+  models.push_back(MakeFakeEngineModel(model, limits, fake));
+  return *Engine::Create(CreateCpuDevice(1), std::move(models), {});
+}
+
+// Reads one stream to its end on the notifier's thread, as a network reactor would.
+class Reader {
+ public:
+  absl::Status Start(Engine* engine, TurnParams params) {
+    auto stream = engine->Submit(std::move(params), [this] { Pump(); });
+    if (!stream.ok()) return stream.status();
+    {
+      MutexLock lock(&mu_);
+      stream_ = *stream;
+    }
+    Pump();
+    return absl::OkStatus();
+  }
+  void Cancel() { Stream()->Cancel(); }
+  const Collected& Wait() {
+    done_.WaitForNotification();
+    return got_;
+  }
+
+ private:
+  std::shared_ptr<TokenStream> Stream() {
+    MutexLock lock(&mu_);
+    return stream_;
+  }
+  void Pump() {
+    MutexLock lock(&mu_);
+    if (stream_ == nullptr || got_.ended()) return;
+    while (true) {
+      const size_t before = got_.ids.size();
+      got_.Take(stream_.get());
+      if (got_.ended()) return done_.Notify();
+      if (got_.ids.size() == before) return;
+    }
+  }
+  Mutex mu_;
+  std::shared_ptr<TokenStream> stream_;
+  Collected got_;
+  absl::Notification done_;
+};
+
+template <class T>
+absl::StatusOr<T> Await(absl::AnyInvocable<void(Done<T>)> call) {
+  absl::StatusOr<T> result = absl::UnknownError("no reply");
+  absl::Notification done;
+  call([&](absl::StatusOr<T> reply) {
+    result = std::move(reply);
+    done.Notify();
+  });
+  done.WaitForNotification();
+  return result;
+}
+
+absl::StatusOr<SessionInfo> Create(Engine* engine, const std::string& id) {
+  return Await<SessionInfo>([&](Done<SessionInfo> done) {
+    Engine::CreateParams params;
+    params.id = id;
+    engine->CreateSession(params, std::move(done));
+  });
+}
+
+TEST(Engine, TokensArriveInOrderFromManySubmitters) {
+  auto engine = MakeEngine({}, {.slots = 8, .max_waiting = 1000});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 16; ++i)
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 5; ++round) {
+        Reader reader;
+        ASSERT_TRUE(reader.Start(engine.get(), RunnerHarness::Greedy({i, round}, 50)).ok());
+        EXPECT_EQ(reader.Wait().ids, FakeModel::Generate({i, round}, 50));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  while (!engine->Idle()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(engine->Stats()[0].slots_free, 8);
+}
+
+TEST(Engine, SCH_10_AFullLineRefusesAtOnceAndExactly) {
+  auto engine = MakeEngine({.step_time = absl::Milliseconds(2)}, {.slots = 4, .max_waiting = 64});
+  std::vector<std::unique_ptr<Reader>> accepted;
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    auto reader = std::make_unique<Reader>();
+    const absl::Status status = reader->Start(engine.get(), RunnerHarness::Greedy({1}, 100'000));
+    if (status.ok()) {
+      accepted.push_back(std::move(reader));
+    } else {
+      ++refused;
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_EQ(GetErrorDetails(status).reason, "QUEUE_FULL");
+      EXPECT_GT(GetErrorDetails(status).retry_after, absl::ZeroDuration());
+    }
+  }
+  EXPECT_EQ(accepted.size(), 68u);
+  EXPECT_EQ(refused, 1932);
+  for (auto& reader : accepted) reader->Cancel();
+  for (auto& reader : accepted) EXPECT_EQ(reader->Wait().error->code(), absl::StatusCode::kCancelled);
+}
+
+TEST(Engine, SCH_07_ThousandsOfCancelsLoseNoSlot) {
+  auto engine = MakeEngine({}, {.slots = 4, .max_waiting = 100});
+  unsigned random = 1;
+  for (int i = 0; i < 2000; ++i) {
+    Reader reader;
+    ASSERT_TRUE(reader.Start(engine.get(), RunnerHarness::Greedy({1}, 1'000'000)).ok());
+    random = random * 1664525u + 1013904223u;
+    for (unsigned spin = 0; spin < random % 4000; ++spin) std::atomic_signal_fence(std::memory_order_seq_cst);
+    reader.Cancel();
+    reader.Wait();
+  }
+  for (int i = 0; i < 4; ++i) {
+    Reader reader;
+    ASSERT_TRUE(reader.Start(engine.get(), RunnerHarness::Greedy({2}, 10)).ok());
+    EXPECT_EQ(reader.Wait().ids, FakeModel::Generate({2}, 10));
+  }
+  while (!engine->Idle()) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(engine->Stats()[0].slots_free, 4);
+  EXPECT_EQ(engine->Stats()[0].running, 0);
+}
+
+TEST(Engine, ThousandSessionsOpenedAndClosedAHundredTimesLoseNoSlot) {
+  auto engine = MakeEngine({}, {.slots = 1000});
+  for (int round = 0; round < 100; ++round) {
+    std::atomic<int> open{0}, closed{0};
+    for (int i = 0; i < 1000; ++i) {
+      Engine::CreateParams params;
+      params.id = "s" + std::to_string(i);
+      engine->CreateSession(params, [&](const absl::StatusOr<SessionInfo>& reply) {
+        EXPECT_TRUE(reply.ok());
+        ++open;
+      });
+      engine->DeleteSession(params.id, "", "", [&](const absl::StatusOr<SessionInfo>& reply) {
+        EXPECT_TRUE(reply.ok());
+        ++closed;
+      });
+    }
+    while (closed.load() < 1000) absl::SleepFor(absl::Microseconds(100));
+    EXPECT_EQ(open.load(), 1000);
+  }
+  const auto info = Create(engine.get(), "last");
+  EXPECT_TRUE(info.ok());
+  while (engine->Stats()[0].sessions != 1) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(engine->Stats()[0].slots_free, 999);
+}
+
+TEST(Engine, SessionNamesAreUniqueOverAllModels) {
+  std::vector<EngineModel> models;
+  models.push_back(MakeFakeEngineModel({}, {.slots = 2}));
+  models.push_back(MakeFakeEngineModel({.vocab_size = 32}, {.slots = 2}));
+  auto engine = *Engine::Create(CreateCpuDevice(1), std::move(models), {});
+  EXPECT_TRUE(Create(engine.get(), "s").ok());
+  const auto second = Await<SessionInfo>([&](Done<SessionInfo> done) {
+    Engine::CreateParams params;
+    params.model = 1;
+    params.id = "s";
+    engine->CreateSession(params, std::move(done));
+  });
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  TurnParams params = RunnerHarness::Greedy({1}, 3, "s");
+  params.model = 1;
+  Reader wrong;
+  ASSERT_TRUE(wrong.Start(engine.get(), params).ok());
+  EXPECT_EQ(GetErrorDetails(*wrong.Wait().error).reason, "MODEL_MISMATCH");
+  params.model = -1;
+  Reader right;
+  ASSERT_TRUE(right.Start(engine.get(), params).ok());
+  EXPECT_EQ(right.Wait().ids, FakeModel::Generate({1}, 3));
+}
+
+TEST(Engine, DrainingLetsTurnsFinishAndRefusesNewOnes) {
+  auto engine = MakeEngine({.step_time = absl::Milliseconds(1)}, {});
+  Reader running;
+  ASSERT_TRUE(running.Start(engine.get(), RunnerHarness::Greedy({1}, 50)).ok());
+  engine->Drain();
+  Reader refused;
+  EXPECT_EQ(refused.Start(engine.get(), RunnerHarness::Greedy({1}, 5)).code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Create(engine.get(), "s").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(running.Wait().ids, FakeModel::Generate({1}, 50));
+  while (!engine->Idle()) absl::SleepFor(absl::Milliseconds(1));
+}
+
+TEST(Engine, StoppingFailsWhatIsLeftAndAnswersEveryCall) {
+  auto engine = MakeEngine({.step_time = absl::Milliseconds(1)}, {.slots = 1});
+  Reader running, waiting;
+  ASSERT_TRUE(running.Start(engine.get(), RunnerHarness::Greedy({1}, 1'000'000)).ok());
+  ASSERT_TRUE(waiting.Start(engine.get(), RunnerHarness::Greedy({1}, 1'000'000)).ok());
+  engine->Stop();
+  EXPECT_EQ(running.Wait().error->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(waiting.Wait().error->code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Create(engine.get(), "s").status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Engine, AnIdleEngineDoesNotStep) {
+  std::shared_ptr<FakeModel> fake;
+  auto engine = MakeEngine({}, {}, &fake);
+  Reader reader;
+  ASSERT_TRUE(reader.Start(engine.get(), RunnerHarness::Greedy({1}, 5)).ok());
+  reader.Wait();
+  const int64_t steps = fake->steps();
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(fake->steps(), steps);
+}
+
+#if defined(WEIR_COUNTS_ALLOCATIONS)
+// Law 6: once warm, a decode step allocates nothing, at any position.
+TEST(Engine, ADecodeStepAllocatesNothing) {
+  RunnerHarness harness({}, {.slots = 32});
+  std::vector<std::shared_ptr<TokenStream>> streams;
+  for (int i = 0; i < 32; ++i) {
+    TurnParams params = RunnerHarness::Greedy({i}, 1'000'000);
+    params.sampling.temperature = i % 2 == 0 ? 0.0f : 1.0f;
+    params.sampling.top_k = 5;
+    streams.push_back(harness.Submit(params));
+  }
+  StreamChunk chunk;
+  const auto drain = [&] {
+    for (auto& stream : streams) stream->Drain(&chunk);
+  };
+  for (int i = 0; i < 300; ++i) {
+    harness.Step();
+    drain();
+  }
+  for (int i = 0; i < 200; ++i) {
+    t_counting = true;
+    harness.Step();
+    t_counting = false;
+    drain();
+  }
+  EXPECT_EQ(g_allocations.load(), 0);
+}
+#endif
+
+}  // namespace
+}  // namespace weir::testing

@@ -1,0 +1,100 @@
+// RunnerHarness: a ModelRunner over a FakeModel, stepped by hand with a clock of our own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/model_runner.h"
+#include "tests/support/fake_model.h"
+
+namespace weir::testing {
+
+// What came out of one stream.
+struct Collected {
+  std::optional<TurnInfo> info;
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::string text;
+  int64_t first_position = -1;
+  std::optional<Finish> finish;
+  std::optional<absl::Status> error;
+
+  bool ended() const { return finish || error; }
+  void Take(TokenStream* stream) {
+    StreamChunk chunk;
+    stream->Drain(&chunk);
+    if (chunk.info) info = chunk.info;
+    if (first_position < 0 && !chunk.token_ids.empty()) first_position = chunk.position;
+    ids.insert(ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
+    logprobs.insert(logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+    text += chunk.text;
+    if (chunk.finish) finish = chunk.finish;
+    if (chunk.error) error = chunk.error;
+  }
+};
+
+class RunnerHarness {
+ public:
+  explicit RunnerHarness(FakeModelOptions model_options = {}, RunnerLimits limits = {},
+                         EngineOptions options = {})
+      : device_(CreateCpuDevice(2)), options_(options) {
+    limits.max_step_tokens = std::max(limits.max_step_tokens, model_options.granule + 1);
+    model_ = MakeFakeEngineModel(model_options, limits, &fake);
+    runner_ = *ModelRunner::Create(0, model_, *device_, options_);
+  }
+
+  static TurnParams Greedy(std::vector<int32_t> prompt, int64_t max_tokens, std::string session = "") {
+    TurnParams params;
+    params.prompt = std::move(prompt);
+    params.max_tokens = max_tokens;
+    params.session = std::move(session);
+    params.sampling.temperature = 0;
+    return params;
+  }
+
+  std::shared_ptr<TokenStream> Submit(TurnParams params) {
+    auto stream = std::make_shared<TokenStream>(
+        params.sampling.top_logprobs, options_.max_tokens_waiting, [] {}, [] {});
+    runner_->outstanding().fetch_add(1);
+    runner_->Submit(std::move(params), stream, now, &wake_);
+    return stream;
+  }
+  bool Step() {
+    const bool computed = runner_->Step(now, &wake_);
+    wake_.streams.clear();
+    return computed;
+  }
+  // Steps until `stream` has ended; what it said.
+  Collected Finish(const std::shared_ptr<TokenStream>& stream) {
+    Collected collected;
+    for (int i = 0; i < 1'000'000 && !collected.ended(); ++i) {
+      Step();
+      collected.Take(stream.get());
+    }
+    return collected;
+  }
+  Collected Run(TurnParams params) { return Finish(Submit(std::move(params))); }
+
+  absl::StatusOr<SessionInfo> Create(const std::string& id, absl::Duration ttl = absl::ZeroDuration()) {
+    Engine::CreateParams params;
+    params.id = id;
+    params.ttl = ttl;
+    return runner_->sessions().Add(params, now);
+  }
+  SessionInfo Info(const std::string& id) { return sessions().Info(**sessions().Find(id, ""), true); }
+  SessionTable& sessions() { return runner_->sessions(); }
+  ModelRunner& runner() { return *runner_; }
+
+  std::shared_ptr<FakeModel> fake;
+  absl::Time now = absl::FromUnixSeconds(1'000'000);
+
+ private:
+  std::unique_ptr<Device> device_;
+  const EngineOptions options_;
+  EngineModel model_;
+  std::unique_ptr<ModelRunner> runner_;
+  WakeList wake_;
+};
+
+}  // namespace weir::testing

@@ -1,0 +1,69 @@
+// ModelHarness: a LanguageModel and its state memory, driven step by step without an engine; for tests of the
+// laws.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/engine/language_model.h"
+#include "runtime/engine/step_batch.h"
+#include "runtime/state/kv_pool.h"
+#include "runtime/state/state_arena.h"
+
+namespace weir::testing {
+
+struct HarnessOptions {
+  int slots = 8;
+  int64_t kv_blocks = 256;
+  int max_tokens = 2048;  // per step
+  int num_threads = 2;
+};
+
+class ModelHarness {
+ public:
+  ModelHarness(std::shared_ptr<const LanguageModel> model, Device& device,
+               const HarnessOptions& options = {});
+
+  // One sequence and its place in memory.
+  struct Sequence {
+    StateSlot slot;
+    BlockTable blocks;
+    int64_t position = 0;
+  };
+  Sequence NewSequence();
+
+  struct Run {
+    Sequence* sequence;
+    std::vector<int32_t> tokens;
+  };
+  // One step over all runs; logits of every token, in the order of the runs: [num_tokens][vocab_size].
+  std::vector<std::vector<float>> Step(const std::vector<Run>& runs);
+  // Feeds `tokens` cut into calls of the given sizes (the last size repeats); logits of every token.
+  std::vector<std::vector<float>> Feed(Sequence* sequence, const std::vector<int32_t>& tokens,
+                                       std::vector<int> cuts);
+  // The sequence's fixed state, and the KV blocks that hold tokens.
+  std::vector<float> State(const Sequence& sequence);
+
+  StateArena& arena() { return *arena_; }
+  const LanguageModel& model() const { return *model_; }
+
+ private:
+  std::shared_ptr<const LanguageModel> model_;
+  Device& device_;
+  std::optional<StateArena> arena_;
+  std::optional<KvPool> kv_;
+  std::optional<StepBatch> batch_;
+  Workspace workspace_;
+  DeviceBuffer logits_;
+  int max_tokens_;
+};
+
+// Largest |a - b| over the largest |b|, row by row; NaN when there is one.
+double MaxRelativeError(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b);
+double MaxRelativeError(const std::vector<float>& a, const std::vector<float>& b);
+std::vector<int32_t> RandomTokens(int n, int32_t vocab_size, unsigned seed);
+int32_t ArgMax(const std::vector<float>& row);
+
+}  // namespace weir::testing

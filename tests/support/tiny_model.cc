@@ -1,0 +1,160 @@
+#include "tests/support/tiny_model.h"
+
+#include <cmath>
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/safetensors_writer.h"
+#include "tests/support/temp_dir.h"
+
+namespace weir::testing {
+namespace {
+
+using nlohmann::json;
+
+class Checkpoint {
+ public:
+  Checkpoint(DType dtype, unsigned seed) : dtype_(dtype), rng_(seed) {}
+
+  void Add(const std::string& name, std::vector<int64_t> shape, float mean, float deviation) {
+    int64_t n = 1;
+    for (const int64_t extent : shape) n *= extent;
+    std::normal_distribution<float> normal(mean, deviation);
+    std::vector<float> values(n);
+    for (float& x : values) x = normal(rng_);
+    tensors_.push_back(dtype_ == DType::kBF16 ? HalfTensor<BF16>(name, std::move(shape), values)
+                                              : F32Tensor(name, std::move(shape), values));
+  }
+  void Matrix(const std::string& name, int64_t n, int64_t k) {
+    Add(name, {n, k}, 0.0f, 1.0f / std::sqrt(static_cast<float>(k)));
+  }
+  void Norm(const std::string& name, int64_t n) { Add(name, {n}, 1.0f, 0.1f); }
+  std::string Bytes() const { return SafetensorsBytes(tensors_); }
+
+ private:
+  const DType dtype_;
+  std::mt19937 rng_;
+  std::vector<TensorSpec> tensors_;
+};
+
+void AddSoftmaxLayer(Checkpoint* checkpoint, const std::string& prefix, const TinyModelOptions& o) {
+  const int head_dim = o.d_model / o.num_heads;
+  checkpoint->Norm(prefix + "input_layernorm.weight", o.d_model);
+  checkpoint->Matrix(prefix + "self_attn.q_proj.weight", o.num_heads * head_dim, o.d_model);
+  checkpoint->Matrix(prefix + "self_attn.k_proj.weight", o.num_kv_heads * head_dim, o.d_model);
+  checkpoint->Matrix(prefix + "self_attn.v_proj.weight", o.num_kv_heads * head_dim, o.d_model);
+  checkpoint->Matrix(prefix + "self_attn.o_proj.weight", o.d_model, o.num_heads * head_dim);
+  checkpoint->Norm(prefix + "post_attention_layernorm.weight", o.d_model);
+}
+
+void AddLinearAttentionLayer(Checkpoint* checkpoint, const std::string& prefix, const TinyModelOptions& o) {
+  const int head_dim = o.d_model / o.num_heads;
+  const int kv_dim = o.num_kv_heads * head_dim;
+  checkpoint->Norm(prefix + "attn_norm.weight", o.d_model);
+  checkpoint->Matrix(prefix + "attn.q_proj.weight", o.d_model, o.d_model);
+  checkpoint->Matrix(prefix + "attn.k_proj.weight", kv_dim, o.d_model);
+  checkpoint->Matrix(prefix + "attn.v_proj.weight", kv_dim, o.d_model);
+  checkpoint->Matrix(prefix + "attn.o_proj.weight", o.d_model, o.d_model);
+  if (o.conv_and_gate) {
+    checkpoint->Add(prefix + "attn.q_conv1d.weight", {o.d_model, 1, 4}, 0.0f, 0.5f);
+    checkpoint->Add(prefix + "attn.k_conv1d.weight", {kv_dim, 1, 4}, 0.0f, 0.5f);
+    checkpoint->Add(prefix + "attn.v_conv1d.weight", {kv_dim, 1, 4}, 0.0f, 0.5f);
+    checkpoint->Matrix(prefix + "attn.g_proj.weight", o.d_model, o.d_model);
+    checkpoint->Norm(prefix + "attn.g_norm_swish_gate.weight", head_dim);
+  } else {
+    checkpoint->Norm(prefix + "attn.norm.weight", head_dim);
+  }
+  checkpoint->Norm(prefix + "mlp_norm.weight", o.d_model);
+}
+
+json Config(const TinyModelOptions& o) {
+  json config = {{"vocab_size", o.vocab_size},
+                 {"hidden_size", o.d_model},
+                 {"intermediate_size", o.d_ff},
+                 {"num_hidden_layers", o.num_layers},
+                 {"tie_word_embeddings", o.tied},
+                 {"bos_token_id", 1},
+                 {"eos_token_id", 0}};
+  if (o.mixer == "softmax") {
+    config.update({{"architectures", {"LlamaForCausalLM"}},
+                   {"num_attention_heads", o.num_heads},
+                   {"num_key_value_heads", o.num_kv_heads},
+                   {"max_position_embeddings", 16384},
+                   {"rms_norm_eps", 1e-5}});
+  } else {
+    config.update({{"architectures", {"LinearAttentionForCausalLM"}},
+                   {"num_heads", o.num_heads},
+                   {"num_kv_heads", o.num_kv_heads},
+                   {"feature_map", "elu"},
+                   {"norm_feature_map", true},
+                   {"norm_eps", 1e-5},
+                   {"use_short_conv", o.conv_and_gate},
+                   {"use_output_gate", o.conv_and_gate}});
+  }
+  return config;
+}
+
+// Byte-level BPE without merges: id 0 ends a sequence, ids from 1 on are "!", "\"", … in the order of ASCII.
+json TokenizerJson(int vocab_size) {
+  json vocab = {{"<|end|>", 0}};
+  for (int id = 1; id < std::min(vocab_size, 95); ++id)
+    vocab[std::string(1, static_cast<char>('!' + id - 1))] = id;
+  return {{"version", "1.0"},
+          {"added_tokens",
+           {{{"id", 0},
+             {"content", "<|end|>"},
+             {"special", true},
+             {"single_word", false},
+             {"lstrip", false},
+             {"rstrip", false},
+             {"normalized", false}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "ByteLevel"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
+}
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  file.close();
+  WEIR_CHECK(file.good());
+}
+
+}  // namespace
+
+void WriteTinyModel(const std::string& folder, const TinyModelOptions& o) {
+  Checkpoint checkpoint(o.dtype, o.seed);
+  const bool softmax = o.mixer == "softmax";
+  checkpoint.Matrix(softmax ? "model.embed_tokens.weight" : "model.embeddings.weight", o.vocab_size,
+                    o.d_model);
+  for (int layer = 0; layer < o.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    if (softmax)
+      AddSoftmaxLayer(&checkpoint, prefix, o);
+    else
+      AddLinearAttentionLayer(&checkpoint, prefix, o);
+    checkpoint.Matrix(prefix + "mlp.gate_proj.weight", o.d_ff, o.d_model);
+    checkpoint.Matrix(prefix + "mlp.up_proj.weight", o.d_ff, o.d_model);
+    checkpoint.Matrix(prefix + "mlp.down_proj.weight", o.d_model, o.d_ff);
+  }
+  checkpoint.Norm("model.norm.weight", o.d_model);
+  if (!o.tied) checkpoint.Matrix("lm_head.weight", o.vocab_size, o.d_model);
+  WriteFile(folder + "/config.json", Config(o).dump());
+  WriteFile(folder + "/model.safetensors", checkpoint.Bytes());
+  WriteFile(folder + "/tokenizer.json", TokenizerJson(o.vocab_size).dump());
+}
+
+LoadedModel LoadTinyModel(const TinyModelOptions& options, Device& device) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), options);
+  absl::StatusOr<LoadedModel> loaded = LoadModel(folder.path(), device, {});
+  if (!loaded.ok()) std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
+  WEIR_CHECK(loaded.ok());
+  return *std::move(loaded);
+}
+
+}  // namespace weir::testing

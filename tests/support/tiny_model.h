@@ -1,0 +1,34 @@
+// Tiny random checkpoints as Hugging Face folders, one per decoder family, with awkward sizes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "model/loaded_model.h"
+#include "runtime/tensor/dtype.h"
+
+namespace weir::testing {
+
+struct TinyModelOptions {
+  std::string mixer = "linear_attention";  // or "softmax"
+  DType dtype = DType::kF32;               // of the checkpoint: kF32, kBF16
+  int vocab_size = 97;
+  int d_model = 60;
+  int num_layers = 2;
+  int num_heads = 3;
+  int num_kv_heads = 3;
+  int d_ff = 88;
+  bool tied = true;
+  bool conv_and_gate = true;  // linear attention only
+  unsigned seed = 1;
+};
+
+// Writes config.json, model.safetensors, tokenizer.json (one printable character per id) and
+// generation_config.json (end-of-sequence id 0) into `folder`.
+void WriteTinyModel(const std::string& folder, const TinyModelOptions& options);
+
+// The same, loaded; the folder is gone afterwards.
+LoadedModel LoadTinyModel(const TinyModelOptions& options, Device& device);
+
+}  // namespace weir::testing
