@@ -26,6 +26,7 @@ using matmul::RowKernels;
 
 constexpr int64_t kPassRows = 512;
 constexpr int64_t kSerialMacs = 30'000;      // about what waking a worker costs
+constexpr int64_t kSerialPack = 250'000;     // activations; packing them costs a few such wake-ups
 constexpr int64_t kCacheBytes = 512 * 1024;  // of a core's L2, for the activations of a task
 constexpr int64_t kTasksPerThread = 6;       // so that a thread that the system interrupts delays little
 constexpr int64_t kPanelsTogether = 4;       // what a row kernel takes at once for few rows
@@ -117,7 +118,7 @@ struct Pass {
   void Run() const {
     const int64_t k = args.x.dim(1);
     const int64_t n = args.weight->n();
-    if (rows * k < kSerialMacs)
+    if (rows * k < kSerialPack)
       for (int64_t block = 0; block < row_blocks; ++block) PackBlock(block);
     else
       pool.ParallelFor(row_blocks, [this](int64_t block, int) { PackBlock(block); });

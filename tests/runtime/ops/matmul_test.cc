@@ -182,7 +182,7 @@ TEST_P(MatmulTest, RowsAreBitEqualWhateverTheBatchAndTheThreads) {
 }
 
 TEST_P(MatmulTest, RowsAreBitEqualAcrossSeveralPasses) {
-  constexpr int64_t kRows = 1031, kK = 97, kN = 65;
+  constexpr int64_t kRows = 1031, kK = 515, kN = 65;
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
   Matrix x = Matrix::Random(kRows, kK, 1), y(kRows, kN), alone(kRows, kN);
   const Weight weight(dtype(), kN, kK, 2);
