@@ -1,5 +1,5 @@
 // The laws of the linear recurrence. The CPU column is held to them for both ways of doing whole chunks; the
-// parity test runs on every backend of the build, and the CUDA column is run only where a GPU is present.
+// parity tests run on every backend of the build, and the CUDA column only where a GPU is present.
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
 
 #include <algorithm>
@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "runtime/ops/linear_recurrence/recurrence_head.h"
@@ -353,52 +355,87 @@ TEST_P(LinearRecurrenceLaws, RangeOfAMillionRandomTokens) {
   EXPECT_LT(RangeError(GetParam(), 1'000'000, false), 2e-5);
 }
 
-TEST(LinearRecurrence, ParityOfEveryBackendOfThisBuild) {
-  for (const std::string& name : BackendNames()) {
-    const auto device = CreateDevice(name, 2);
-    if (!device.ok()) {
-      GTEST_SKIP() << name << " is built but was not run: " << device.status().message();
-    }
-    for (const RecurrenceShape& shape : kShapes) {
-      const Ragged ragged({{1, 0, 5}, {130, 40, 1}, {64, 128, 4}, {70, 1000, 6}, {1, 2048, 0}, {3, 61, 2}});
+class LinearRecurrenceParity : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Backends, LinearRecurrenceParity, testing::ValuesIn(BackendNames()),
+                         [](const auto& param) { return param.param.substr(0, param.param.find(':')); });
+
+// Copies everything to the device, runs there, and copies everything back.
+void RunOn(Device& device, const RecurrenceShape& shape, const std::vector<RunSpec>& runs,
+           RecurrenceTokens& tokens, RecurrenceState& state, int first = 0) {
+  const Ragged ragged(runs);
+  LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
+  std::vector<std::unique_ptr<DeviceCopy>> copies;
+  const auto upload = [&](Guarded& host) {
+    copies.push_back(std::make_unique<DeviceCopy>(host, device));
+    return copies.back()->view();
+  };
+  const auto rows = [&](Guarded& host) { return upload(host).Rows(first, ragged.num_tokens()); };
+  const int n = args.batch.num_seqs;
+  Guarded cu(DType::kI32, {n + 1}), slots(DType::kI32, {n}), positions(DType::kI64, {n});
+  std::copy_n(args.batch.cu_seqlens.data<int32_t>(), n + 1, cu.row<int32_t>(0));
+  std::copy_n(args.batch.slots.data<int32_t>(), n, slots.row<int32_t>(0));
+  std::copy_n(args.batch.positions.data<int64_t>(), n, positions.row<int64_t>(0));
+  args.batch.cu_seqlens = upload(cu);
+  args.batch.slots = upload(slots);
+  args.batch.positions = upload(positions);
+  args.q = rows(tokens.q);
+  args.k = rows(tokens.k);
+  args.v = rows(tokens.v);
+  args.o = rows(tokens.o);
+  args.s_outer = upload(state.s_outer);
+  args.s_inner = upload(state.s_inner);
+  if (shape.normalised) {
+    args.z_outer = upload(state.z_outer);
+    args.z_inner = upload(state.z_inner);
+  }
+  Launch(kLinearRecurrence, args, device.stream());
+  for (const auto& copy : copies) copy->CopyBack();
+}
+
+TEST_P(LinearRecurrenceParity, RunsAndSingleTokensEqualTheReference) {
+  const auto device = CreateDevice(GetParam(), 2);
+  if (!device.ok()) GTEST_SKIP() << GetParam() << " was not run: " << device.status().message();
+  const std::vector<std::vector<RunSpec>> batches = {
+      {{1, 0, 5}, {130, 40, 1}, {64, 128, 4}, {70, 1000, 6}, {1, 2048, 0}, {3, 61, 2}},
+      {{1, 0, 5}, {1, 40, 1}, {1, 1024, 6}}};
+  std::vector<RecurrenceShape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.push_back({2, 1, 300, 33, true});
+  for (const RecurrenceShape& shape : shapes) {
+    for (const std::vector<RunSpec>& runs : batches) {
+      const Ragged ragged(runs);
       RecurrenceState state(shape, 8);
       state.Randomize(20);
       const std::vector<float> idle = state.Slot(3);
       RecurrenceTokens tokens(shape, ragged.num_tokens(), 21);
-      LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
-      const Truth truth = RunReference(args, state);
-      std::vector<std::unique_ptr<DeviceCopy>> copies;
-      const auto upload = [&](Guarded& host) {
-        copies.push_back(std::make_unique<DeviceCopy>(host, **device));
-        return copies.back()->view();
-      };
-      Guarded cu(DType::kI32, {7}), slots(DType::kI32, {6}), positions(DType::kI64, {6});
-      std::copy_n(args.batch.cu_seqlens.data<int32_t>(), 7, cu.row<int32_t>(0));
-      std::copy_n(args.batch.slots.data<int32_t>(), 6, slots.row<int32_t>(0));
-      std::copy_n(args.batch.positions.data<int64_t>(), 6, positions.row<int64_t>(0));
-      args.batch.cu_seqlens = upload(cu);
-      args.batch.slots = upload(slots);
-      args.batch.positions = upload(positions);
-      args.q = upload(tokens.q);
-      args.k = upload(tokens.k);
-      args.v = upload(tokens.v);
-      args.o = upload(tokens.o);
-      args.s_outer = upload(state.s_outer);
-      args.s_inner = upload(state.s_inner);
+      const Truth truth = RunReference(MakeArgs(shape, ragged, tokens, state), state);
+      RunOn(**device, shape, runs, tokens, state);
+      EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32);
+      EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32);
       if (shape.normalised) {
-        args.z_outer = upload(state.z_outer);
-        args.z_inner = upload(state.z_inner);
+        EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32);
       }
-      Launch(kLinearRecurrence, args, (*device)->stream());
-      for (const auto& copy : copies) copy->CopyBack();
-      EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32) << name;
-      EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32) << name;
-      if (shape.normalised) {
-        EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32) << name;
-      }
-      EXPECT_EQ(state.Slot(3), idle) << name;
-      EXPECT_TRUE(tokens.o.RedZonesIntact() && state.RedZonesIntact()) << name;
+      EXPECT_EQ(state.Slot(3), idle);
+      EXPECT_TRUE(tokens.o.RedZonesIntact() && state.RedZonesIntact());
     }
+  }
+}
+
+TEST_P(LinearRecurrenceParity, SingleTokenHasTheSameBitsAloneAndBesideALongRun) {
+  const auto device = CreateDevice(GetParam(), 2);
+  if (!device.ok()) GTEST_SKIP() << GetParam() << " was not run: " << device.status().message();
+  for (const RecurrenceShape& shape : kShapes) {
+    RecurrenceState alone(shape, 2);
+    RecurrenceState packed(shape, 2);
+    alone.Randomize(22);
+    packed.Randomize(22);
+    RecurrenceTokens tokens(shape, 71, 23);
+    RecurrenceTokens lone_tokens(shape, 71, 23);
+    RunOn(**device, shape, {{70, 3, 0}, {1, 1024, 1}}, tokens, packed);
+    RunOn(**device, shape, {{1, 1024, 1}}, lone_tokens, alone, 70);
+    EXPECT_TRUE(std::equal(tokens.o.row<float>(70), tokens.o.row<float>(70) + tokens.o.view().row_size(),
+                           lone_tokens.o.row<float>(70)));
+    EXPECT_EQ(packed.Slot(1), alone.Slot(1));
   }
 }
 
