@@ -16,6 +16,9 @@ namespace weir {
 struct LoadOptions {
   // Storage of the paged cache: unset means 16 bits for 16-bit weights, 32 for f32 weights.
   std::optional<DType> kv_dtype;
+  // Keep bf16 weights as f32 and so compute in f32 throughout: twice the bytes, for comparison with
+  // references.
+  bool f32_weights = false;
 };
 
 struct LoadedModel {

@@ -21,6 +21,8 @@ function(weir_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE weir_compile ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # EXPECT_… as the whole of an if is a statement with an else inside.
+  target_compile_options(${name} PRIVATE -Wno-dangling-else)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
     PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()

@@ -37,7 +37,9 @@ struct MatrixPart {
 // Used while a model loads; borrows both arguments.
 class WeightLoader {
  public:
-  WeightLoader(const WeightMap& weights, Device& device) : weights_(weights), device_(device) {}
+  // `f32_only`: bf16 matrices are kept as f32 too.
+  WeightLoader(const WeightMap& weights, Device& device, bool f32_only = false)
+      : weights_(weights), device_(device), f32_only_(f32_only) {}
 
   // [n, k]. bf16 stays bf16; f16 and f32 are kept as f32, so that no bit is lost.
   absl::StatusOr<PackedMatrix> Matrix(const std::string& name, int64_t n, int64_t k) const;
@@ -53,6 +55,7 @@ class WeightLoader {
  private:
   const WeightMap& weights_;
   Device& device_;
+  const bool f32_only_;
 };
 
 }  // namespace weir

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "nlohmann/json.hpp"
+#include "runtime/state/state_arena.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 

@@ -85,8 +85,8 @@ TEST_P(Zoo, LogitsAndGreedyIdsEqualPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Twins, Zoo, ::testing::Values("tales-linear", "tales-softmax"),
-                         [](const auto& info) {
-                           return info.param == "tales-linear" ? "Linear" : "Softmax";
+                         [](const auto& test) {
+                           return test.param == "tales-linear" ? "Linear" : "Softmax";
                          });
 
 }  // namespace

@@ -21,7 +21,8 @@ struct Collected {
   std::optional<absl::Status> error;
 
   bool ended() const { return finish || error; }
-  void Take(TokenStream* stream) {
+  // False when nothing waited: the stream will wake its reader.
+  bool Take(TokenStream* stream) {
     StreamChunk chunk;
     stream->Drain(&chunk);
     if (chunk.info) info = chunk.info;
@@ -31,6 +32,7 @@ struct Collected {
     text += chunk.text;
     if (chunk.finish) finish = chunk.finish;
     if (chunk.error) error = chunk.error;
+    return !chunk.empty();
   }
 };
 

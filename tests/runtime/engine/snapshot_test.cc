@@ -138,7 +138,7 @@ TEST_P(Snapshot, SES_09_AnEmptySessionRoundTrips) {
 }
 
 INSTANTIATE_TEST_SUITE_P(State, Snapshot, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "Paged" : "Fixed"; });
+                         [](const auto& test) { return test.param ? "Paged" : "Fixed"; });
 
 TEST(SnapshotModel, AnotherModelsSnapshotIsRefused) {
   RunnerHarness fixed(Options(false), {.slots = 2});

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 machine to two twin decoders streaming a tale over gRPC. `--serve` leaves the server running.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+serve=0
+address=127.0.0.1:7070
+usage() {
+  cat <<USAGE
+usage: deploy/quickstart.sh [--serve] [--listen ADDRESS]
+
+Installs the Debian packages that are missing, builds the release preset, starts the server on loopback with the zoo's
+twins, streams one prompt from each, prints what a session of each costs, and stops the server.
+
+  --serve            leave the server running, and say how to stop it
+  --listen ADDRESS   default $address
+USAGE
+}
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --serve) serve=1 ;;
+    --listen) address=${2:?--listen needs an address}; shift ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "unknown option '$1'" >&2; usage >&2; exit 2 ;;
+  esac
+  shift
+done
+
+step() { printf '\n== %s\n' "$*"; }
+# shellcheck source=deploy/packages.sh
+. deploy/packages.sh
+
+step "1/4 packages"
+weir_install "${weir_packages[@]}"
+
+step "2/4 build (a few minutes the first time)"
+cmake --preset release -DWEIR_TESTS=OFF -DWEIR_BENCHMARKS=OFF -B build/quickstart >/dev/null
+cmake --build build/quickstart --target weir-server weir
+server=build/quickstart/server/weir-server
+weir=build/quickstart/client/weir
+
+step "3/4 server on $address"
+log=build/quickstart/server.log
+"$server" --listen "$address" --model model/zoo/tales-linear --model model/zoo/tales-softmax 2>"$log" &
+server_pid=$!
+stop_server() { kill -TERM "$server_pid" 2>/dev/null && wait "$server_pid"; }
+trap 'stop_server || true' EXIT
+export WEIR_SERVER=$address
+for _ in $(seq 100); do
+  "$weir" info --quiet 2>/dev/null && break
+  kill -0 "$server_pid" 2>/dev/null || { echo "the server ended; its log:" >&2; cat "$log" >&2; exit 1; }
+  sleep 0.1
+done
+"$weir" info --quiet || { echo "the server is not ready; its log:" >&2; cat "$log" >&2; exit 1; }
+
+step "4/4 one prompt, two twins"
+prompt="Once upon a time there was a king who had three daughters."
+# Bytes of a session of $1 at $2 tokens, from what the server says of its state.
+state_bytes() {
+  "$weir" --json models get "$1" | tr ',{}' '\n\n\n' | awk -F: -v tokens="$2" '
+    { gsub(/[" ]/, "") } $1 == "fixed_bytes" { fixed = $2 } $1 == "block_bytes" { block = $2 } $1 == "block_tokens" { per = $2 }
+    END { printf "%d\n", fixed + (per > 0 ? int((tokens + per - 1) / per) * block : 0) }'
+}
+for model in tales-linear tales-softmax; do
+  printf '\n-- %s\n%s' "$model" "$prompt"
+  "$weir" generate --model "$model" --max-tokens 120 --seed 7 "$prompt"
+done
+printf '\n%-16s %22s %26s\n' "bytes a session" "after this tale" "at 100,000 tokens"
+for model in tales-linear tales-softmax; do
+  printf '%-16s %22s %26s\n' "$model" "$(state_bytes "$model" 150)" "$(state_bytes "$model" 100000)"
+done
+
+if [ "$serve" -eq 1 ]; then
+  trap - EXIT
+  disown "$server_pid"
+  printf '\nThe server goes on as process %s. Try:\n  %s generate "The old wolf"\nStop it with:\n  kill %s\n' "$server_pid" "$weir" "$server_pid"
+  exit 0
+fi
+trap - EXIT
+stop_server
+printf '\nThe server has stopped.\n'

@@ -1,0 +1,196 @@
+// The two programs as a user starts them: flags, streams, signals, exit codes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tiny_model.h"
+
+namespace weir::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A child process whose output (both streams) is collected.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& command) {
+    int ends[2];
+    WEIR_CHECK(pipe(ends) == 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(ends[1], STDOUT_FILENO);
+      dup2(ends[1], STDERR_FILENO);
+      close(ends[0]);
+      close(ends[1]);
+      std::vector<char*> argv;
+      for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    close(ends[1]);
+    fd_ = ends[0];
+  }
+  ~Process() {
+    if (!waited_) {
+      kill(pid_, SIGKILL);
+      Wait();
+    }
+    close(fd_);
+  }
+  void Signal(int signal) const { kill(pid_, signal); }
+  // Reads until `text` has come, at most for ten seconds; what came so far.
+  std::string ReadUntil(const std::string& text) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (output_.find(text) == std::string::npos && std::chrono::steady_clock::now() < deadline)
+      if (!ReadSome(100)) break;
+    return output_;
+  }
+  // Exit code, or 1000 + signal.
+  int Wait() {
+    while (ReadSome(-1)) {
+    }
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    waited_ = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  }
+  const std::string& output() const { return output_; }
+
+ private:
+  bool ReadSome(int timeout_ms) {
+    pollfd poll_fd = {fd_, POLLIN, 0};
+    if (poll(&poll_fd, 1, timeout_ms) == 0) return true;
+    char buffer[4096];
+    const ssize_t n = read(fd_, buffer, sizeof(buffer));
+    if (n <= 0) return false;
+    output_.append(buffer, static_cast<size_t>(n));
+    return true;
+  }
+  pid_t pid_;
+  int fd_;
+  bool waited_ = false;
+  std::string output_;
+};
+
+// weir-server over one tiny model of each kind, on a free port.
+class ServerProcess : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TinyModelOptions options;
+    WriteTinyModel(linear_.path(), options);
+    options.mixer = "softmax";
+    WriteTinyModel(softmax_.path(), options);
+    server_ = std::make_unique<Process>(std::vector<std::string>{
+        WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--model", "linear=" + linear_.path(), "--model",
+        "softmax=" + softmax_.path(), "--slots", "8", "--kv-memory", "16MiB", "--threads", "1"});
+    const std::string log = server_->ReadUntil("ready");
+    const size_t at = log.find("127.0.0.1:");
+    ASSERT_NE(at, std::string::npos) << log;
+    address_ = log.substr(at, log.find_first_not_of("0123456789", at + 10) - at);
+  }
+  std::vector<std::string> Weir(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), {WEIR_CLIENT_BINARY, "--server", address_});
+    return arguments;
+  }
+  // Output and exit code of one command.
+  std::pair<std::string, int> Run(std::vector<std::string> arguments) const {
+    Process process(Weir(std::move(arguments)));
+    const int code = process.Wait();
+    return {process.output(), code};
+  }
+
+  TempDir linear_, softmax_;
+  std::unique_ptr<Process> server_;
+  std::string address_;
+};
+
+TEST_F(ServerProcess, BothTwinsGenerateAndEverySubcommandAnswers) {
+  for (const char* model : {"linear", "softmax"}) {
+    const auto [text, code] =
+        Run({"generate", "-m", model, "--max-tokens", "20", "--temperature", "0", "abc"});
+    EXPECT_EQ(code, 0) << text;
+    EXPECT_EQ(Run({"generate", "-m", model, "--max-tokens", "20", "--temperature", "0", "abc"}).first, text);
+  }
+  EXPECT_EQ(Run({"info"}).second, 0);
+  EXPECT_THAT(Run({"models"}).first, HasSubstr("linear_attention"));
+  EXPECT_THAT(Run({"--json", "tokenize", "-m", "linear", "abc"}).first, HasSubstr("token_ids"));
+  EXPECT_EQ(Run({"score", "-m", "softmax", "abcabc"}).second, 0);
+  EXPECT_EQ(Run({"sessions", "create", "-m", "linear", "--id", "s1"}).second, 0);
+  EXPECT_EQ(Run({"generate", "--session", "s1", "--max-tokens", "5", "hello"}).second, 0);
+  EXPECT_THAT(Run({"--json", "sessions", "get", "s1"}).first, HasSubstr("\"position\""));
+  EXPECT_EQ(Run({"sessions", "delete", "s1"}).second, 0);
+}
+
+TEST_F(ServerProcess, MistakesGiveOneClearLineAndACodeThatMeansSomething) {
+  const auto [unknown, unknown_code] = Run({"generate", "-m", "nobody", "abc"});
+  EXPECT_EQ(unknown_code, 1);
+  EXPECT_THAT(unknown, HasSubstr("nobody"));
+  const auto [gone, gone_code] = Run({"generate", "--session", "nobody", "abc"});
+  EXPECT_EQ(gone_code, 1);
+  EXPECT_THAT(gone, HasSubstr("nobody"));
+  Process unreachable({WEIR_CLIENT_BINARY, "--server", "127.0.0.1:1", "info"});
+  EXPECT_EQ(unreachable.Wait(), 3);
+  EXPECT_THAT(unreachable.output(), HasSubstr("127.0.0.1:1"));
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(Run({"sessions", "create", "-m", "linear", "--id", "c" + std::to_string(i)}).second, 0);
+  EXPECT_EQ(Run({"sessions", "create", "-m", "linear"}).second, 5);
+}
+
+TEST_F(ServerProcess, DEP_04_TermDrainsAndEndsWithZero) {
+  Process stream(Weir({"generate", "-m", "linear", "--max-tokens", "20000", "--ignore-eos", "abc"}));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(stream.Wait(), 0) << stream.output();
+  EXPECT_EQ(server_->Wait(), 0) << server_->output();
+  EXPECT_GE(stream.output().size(), 1000u);
+}
+
+TEST_F(ServerProcess, DEP_05_AnIdleServerEndsAtOnce) {
+  const auto begin = std::chrono::steady_clock::now();
+  server_->Signal(SIGTERM);
+  EXPECT_EQ(server_->Wait(), 0) << server_->output();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));  // far below --drain-timeout
+}
+
+TEST_F(ServerProcess, InterruptCancelsTheRpcAndFreesTheSlot) {
+  Process stream(Weir({"generate", "-m", "linear", "--max-tokens", "100000000", "--ignore-eos", "abc"}));
+  ASSERT_FALSE(stream.ReadUntil("a").empty());
+  stream.Signal(SIGINT);
+  EXPECT_EQ(stream.Wait(), 130);
+  nlohmann::json model;
+  for (int i = 0; i < 100; ++i) {
+    const auto info = nlohmann::json::parse(Run({"--json", "info"}).first, nullptr, false);
+    ASSERT_FALSE(info.is_discarded());
+    for (const auto& use : info.contains("models") ? info["models"] : info["server"]["models"])
+      if (use["model"]["mixer"] == "linear_attention") model = use;
+    if (model["slots_free"] == 8) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_EQ(model["slots_free"], 8);
+}
+
+TEST(ServerStart, WrongOptionsAndFoldersAreNamed) {
+  Process no_model({WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0"});
+  EXPECT_EQ(no_model.Wait(), 2);
+  EXPECT_THAT(no_model.output(), HasSubstr("--model"));
+  Process bad_folder({WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--model", "/nonexistent"});
+  EXPECT_EQ(bad_folder.Wait(), 3);
+  EXPECT_THAT(bad_folder.output(), HasSubstr("/nonexistent"));
+  Process bad_flag({WEIR_SERVER_BINARY, "--no-such-flag"});
+  EXPECT_EQ(bad_flag.Wait(), 2);
+}
+
+}  // namespace
+}  // namespace weir::testing
