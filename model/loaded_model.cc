@@ -48,7 +48,7 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   family_options.kv_dtype = options.kv_dtype;
   WEIR_ASSIGN_OR_RETURN(const auto family, ReadFamily(loaded.architecture, config, family_options));
   loaded.mixer = family->mixer_name();
-  const WeightLoader loader(weights, device);
+  const WeightLoader loader(weights, device, options.f32_weights);
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Load(*family, loader, &loaded.warnings));
   loaded.parameter_count = decoder->parameter_count();
   loaded.weight_bytes = decoder->weight_bytes();

@@ -21,8 +21,9 @@ absl::StatusOr<PackedMatrix> WeightLoader::Matrix(std::span<const MatrixPart> pa
     tensors.push_back(std::move(tensor));
     rows += part.n;
   }
-  const bool bf16 = std::all_of(tensors.begin(), tensors.end(),
-                                [](const auto& tensor) { return tensor.dtype == DType::kBF16; });
+  const bool bf16 = !f32_only_ && std::all_of(tensors.begin(), tensors.end(), [](const auto& tensor) {
+    return tensor.dtype == DType::kBF16;
+  });
   if (bf16) {
     std::vector<BF16> values(rows * k);
     int64_t at = 0;

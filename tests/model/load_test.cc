@@ -78,7 +78,8 @@ TEST_F(Load, UnsupportedValuesAreNamed) {
   refused({}, "feature_map", "relu");
   refused({}, "norm_q", true);
   refused({}, "hidden_act", "gelu");
-  refused({}, "num_heads", 7);
+  refused({}, "num_kv_heads", 2);
+  refused({}, "expand_k", 0.37);
   refused({}, "num_heads", 0);
   refused({}, "hidden_size", "60");
   refused({}, "attn", nlohmann::json{{"layers", {1}}});
