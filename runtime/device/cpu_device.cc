@@ -1,5 +1,7 @@
 #include "runtime/device/cpu_device.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +13,7 @@ namespace weir {
 namespace {
 
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kHugePage = 2 << 20;
 
 class CpuStream final : public Stream {
  public:
@@ -39,10 +42,15 @@ class CpuDevice final : public Device {
   int64_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
-    const int64_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* data = rounded == 0 ? nullptr : std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
+    // Weights are read from end to end in every step: with large pages the walk misses the TLB less.
+    const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+    const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
+    void* data = rounded == 0
+                     ? nullptr
+                     : std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
     if (rounded != 0 && data == nullptr)
       return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes of host memory", bytes));
+    if (data != nullptr && alignment == kHugePage) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
     if (data != nullptr) std::memset(data, 0, static_cast<size_t>(rounded));
     allocated_.fetch_add(bytes, std::memory_order_relaxed);
     return DeviceBuffer(this, data, bytes);

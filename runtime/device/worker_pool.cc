@@ -48,17 +48,18 @@ void WorkerPool::ParallelFor(int64_t num_tasks, FunctionRef<void(int64_t, int)> 
   body_ = &body;
   num_tasks_ = num_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
+  open_.store(true, std::memory_order_seq_cst);
   region_.fetch_add(1, std::memory_order_release);
   region_.notify_all();
   RunTasks(0);
+  open_.store(false, std::memory_order_seq_cst);
   int spins = 0;
-  for (int busy = busy_.load(std::memory_order_acquire); busy != 0;
-       busy = busy_.load(std::memory_order_acquire)) {
+  for (int inside = inside_.load(std::memory_order_seq_cst); inside != 0;
+       inside = inside_.load(std::memory_order_seq_cst)) {
     if (++spins < kSpinLimit)
       Pause();
     else
-      busy_.wait(busy, std::memory_order_acquire);
+      inside_.wait(inside, std::memory_order_acquire);
   }
 }
 
@@ -81,10 +82,11 @@ void WorkerPool::WorkerLoop(int thread) {
       else
         region_.wait(seen, std::memory_order_acquire);
     }
-    ++seen;
+    seen = region_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
-    RunTasks(thread);
-    if (busy_.fetch_sub(1, std::memory_order_release) == 1) busy_.notify_one();
+    inside_.fetch_add(1, std::memory_order_seq_cst);
+    if (open_.load(std::memory_order_seq_cst)) RunTasks(thread);
+    if (inside_.fetch_sub(1, std::memory_order_seq_cst) == 1) inside_.notify_one();
   }
 }
 

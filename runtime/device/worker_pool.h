@@ -36,7 +36,11 @@ class WorkerPool {
   int64_t num_tasks_ = 0;
   alignas(64) std::atomic<int64_t> next_task_{0};
   alignas(64) std::atomic<uint32_t> region_{0};  // a new value starts a region
-  alignas(64) std::atomic<int> busy_{0};         // workers that have not finished the region
+  // A worker counts itself in before it looks whether the region is open, and the caller closes the region
+  // before it looks whether anybody is in: so it waits for those who came, never for one that found no
+  // processor to run on.
+  alignas(64) std::atomic<int> inside_{0};
+  std::atomic<bool> open_{false};
   std::atomic<bool> stop_{false};
 };
 
