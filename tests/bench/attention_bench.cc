@@ -52,8 +52,8 @@ double ReadBandwidth(Device& device, const DeviceBuffer& buffer, int64_t chunk) 
 // A pool of `num_seqs` sequences of `length` positions with shuffled blocks, and one batch over it.
 class Problem {
  public:
-  Problem(DType dtype, int num_seqs, int64_t length, int tokens)
-      : device_(CreateCpuDevice()), dtype_(dtype), blocks_per_seq_((length + 63) / 64) {
+  Problem(DType dtype, int num_seqs, int64_t length, int tokens, int threads)
+      : device_(CreateCpuDevice(threads)), dtype_(dtype), blocks_per_seq_((length + 63) / 64) {
     const int64_t blocks = blocks_per_seq_ * num_seqs;
     const int64_t bytes =
         blocks * kNumKvHeads * kHeadDim * kKvBlockTokens * static_cast<int64_t>(DTypeBytes(dtype));
@@ -117,13 +117,15 @@ class Problem {
   AttentionArgs args_;
 };
 
+// Threads: 0 means all; one thread gives a steadier figure on a busy machine.
+//
 // One token at depth range(0), another sequence each time. Counters: KV bytes per second on average and in
 // the fastest step, and the latter's share of the read bandwidth.
 void BM_Decode(benchmark::State& state, DType dtype) {
   const int64_t depth = state.range(0);
   const int64_t bytes = 2 * depth * kNumKvHeads * kHeadDim * static_cast<int64_t>(DTypeBytes(dtype));
   const int num_seqs = static_cast<int>(std::max<int64_t>(1, kColdBytes / bytes));
-  Problem problem(dtype, num_seqs, depth, 1);
+  Problem problem(dtype, num_seqs, depth, 1, static_cast<int>(state.range(1)));
   const double bandwidth = ReadBandwidth(problem.device(), problem.values(), bytes);
   int seq = 0;
   double best = 1e9;
@@ -139,15 +141,19 @@ void BM_Decode(benchmark::State& state, DType dtype) {
   state.counters["read_GB/s"] = bandwidth * 1e-9;
   state.counters["share"] = static_cast<double>(bytes) / best / bandwidth;
 }
-BENCHMARK_CAPTURE(BM_Decode, f16, DType::kF16)->Arg(1024)->Arg(4096)->Arg(16384)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Decode, bf16, DType::kBF16)->Arg(1024)->Arg(4096)->Arg(16384)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Decode, f32, DType::kF32)->Arg(1024)->Arg(4096)->Arg(16384)->UseRealTime();
+
+void DecodeArgs(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"depth", "threads"})->ArgsProduct({{1024, 4096, 16384}, {0, 1}})->UseRealTime();
+}
+BENCHMARK_CAPTURE(BM_Decode, f16, DType::kF16)->Apply(DecodeArgs);
+BENCHMARK_CAPTURE(BM_Decode, bf16, DType::kBF16)->Apply(DecodeArgs);
+BENCHMARK_CAPTURE(BM_Decode, f32, DType::kF32)->Apply(DecodeArgs);
 
 // A whole prompt of range(0) tokens. Counters: tokens per second on average and in the fastest step, and 10^9
 // multiply-adds per second of the causal half of both products in the latter.
 void BM_Prefill(benchmark::State& state, DType dtype) {
   const int64_t n = state.range(0);
-  Problem problem(dtype, 1, n, static_cast<int>(n));
+  Problem problem(dtype, 1, n, static_cast<int>(n), static_cast<int>(state.range(1)));
   double best = 1e9;
   const auto start = Clock::now();
   for (auto _ : state) {
@@ -160,9 +166,13 @@ void BM_Prefill(benchmark::State& state, DType dtype) {
   state.counters["GMAC/s"] =
       static_cast<double>(n) / best * static_cast<double>(n + 1) * kHeadDim * kNumHeads * 1e-9;
 }
-BENCHMARK_CAPTURE(BM_Prefill, f16, DType::kF16)->Arg(512)->Arg(2048)->Arg(8192)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, bf16, DType::kBF16)->Arg(512)->Arg(2048)->Arg(8192)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, f32, DType::kF32)->Arg(512)->Arg(2048)->Arg(8192)->UseRealTime();
+
+void PrefillArgs(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"tokens", "threads"})->ArgsProduct({{512, 2048, 8192}, {0, 1}})->UseRealTime();
+}
+BENCHMARK_CAPTURE(BM_Prefill, f16, DType::kF16)->Apply(PrefillArgs);
+BENCHMARK_CAPTURE(BM_Prefill, bf16, DType::kBF16)->Apply(PrefillArgs);
+BENCHMARK_CAPTURE(BM_Prefill, f32, DType::kF32)->Apply(PrefillArgs);
 
 }  // namespace
 }  // namespace weir
