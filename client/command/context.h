@@ -1,0 +1,49 @@
+// What all subcommands share: the global options, the connection and the streams.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "client/command/interrupt.h"
+#include "client/command/output.h"
+#include "google/protobuf/message.h"
+
+namespace weir {
+
+// Lives in main, used by the main thread.
+class Context {
+ public:
+  // Options.
+  std::string server = "127.0.0.1:7070";
+  bool json = false;
+  std::optional<absl::Duration> timeout;
+
+  // The subcommand that was chosen, run after parsing.
+  std::function<absl::Status()> action;
+
+  Output out;
+
+  // From here on Ctrl-C cancels calls instead of ending the process. `default_timeout` holds without
+  // --timeout.
+  absl::StatusOr<WeirClient> Connect(absl::Duration default_timeout = absl::InfiniteDuration());
+
+  CancelToken* cancel() { return &cancel_; }
+  // The signal that came since Connect, or 0.
+  int signal() const { return interrupt_ ? interrupt_->signal() : 0; }
+
+  // One JSON object on a line of its own.
+  void WriteJson(const google::protobuf::Message& message);
+
+ private:
+  CancelToken cancel_;
+  std::optional<Interrupt> interrupt_;
+};
+
+// 30s, 1m30s, 500ms, or a plain number of seconds.
+absl::StatusOr<absl::Duration> ParseTime(const std::string& text);
+
+}  // namespace weir

@@ -1,0 +1,120 @@
+#include "client/command/help.h"
+
+#include <sstream>
+
+#include "CLI/CLI.hpp"
+
+namespace weir {
+namespace {
+
+constexpr size_t kColumns = 80;
+
+std::string Wrap(const std::string& text, size_t width) {
+  std::istringstream words(text);
+  std::string out, word;
+  size_t column = 0;
+  while (words >> word) {
+    if (column > 0 && column + 1 + word.size() > width) {
+      out += '\n';
+      column = 0;
+    } else if (column > 0) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
+  return Wrap(option->get_description(), kColumns - get_column_width());
+}
+
+std::string WrappedHelp::make_subcommand(const CLI::App* sub) const {
+  std::ostringstream out;
+  CLI::detail::format_help(out, sub->get_display_name(true),
+                           Wrap(sub->get_description(), kColumns - get_column_width()), get_column_width());
+  return out.str();
+}
+
+const std::string_view kSummary =
+    "weir: streams text from a Weir server and looks after the sessions it keeps there.";
+
+const std::string_view kFooter =
+    R"(Global options may stand before or after the subcommand; `weir COMMAND --help` explains a command.
+TIME is 30s, 1m30s, 500ms, or a plain number of seconds.
+
+JSON
+  With --json every answer is one JSON object per line with the field names of the weir.v1 protos: 64-bit
+  integers are numbers, bytes are base64. `generate` prints one object per event of the stream: prompt_info,
+  delta ..., finish. `list` prints one object per item. Errors are one object {"error":{"code","reason",
+  "message","metadata"}} on standard error.
+
+SIGNALS
+  SIGINT, SIGTERM  Cancels the call; what has arrived is printed. A session stays at its last token. A second
+                   one ends the command at once.
+  A reader that closes the pipe, such as head, ends the call quietly.
+
+ENVIRONMENT
+  WEIR_SERVER      The server's address, where --server does not name one.
+
+EXIT STATUS
+  0    ok
+  1    the server answered with an error, or the output could not be written
+  2    bad usage: options, a prompt that is not UTF-8, or a file that cannot be read
+  3    the server cannot be reached, or the connection broke
+  4    a time limit passed
+  5    refused for capacity: no session slot, no memory, or the waiting line is full
+  130  interrupted (143 after SIGTERM)
+
+EXAMPLES
+  weir generate "Once upon a time"
+  weir --server gpu1:7070 generate -m tales-linear -n 100 -t 0.8 --seed 7 "The fox"
+  weir generate --file story.txt --json | jq -j '.delta.text // empty'
+  id=$(weir sessions create) && weir generate -s "$id" "Tom had a dog."
+  weir info --quiet || echo "not ready"
+)";
+
+const std::string_view kGenerateFooter =
+    R"(Text streams as it arrives, with a newline after the last. The prompt is sent byte for byte, so a file's last
+newline is part of it. Without PROMPT, --file and --token-ids standard input is read when it is no terminal,
+unless there is a --session, which then simply goes on.
+
+EXAMPLES
+  weir generate "Once upon a time"
+  weir generate -n 50 --temperature 0 --stop "." "The capital of France is"
+  printf 'Lily saw a' | weir generate -m tales-mamba --stats
+  weir generate -s abc " Then she" && weir generate -s abc
+  weir generate --logit-bias 42=-100 --top-logprobs 3 "One, two,"
+  weir generate -- "--help is a text too"
+)";
+
+const std::string_view kSessionsFooter = R"(EXAMPLES
+  id=$(weir sessions create -m tales-linear --ttl 1h)
+  weir sessions append "$id" --file rules.txt
+  copy=$(weir sessions fork "$id") && weir generate -s "$copy" "First try:"
+  weir sessions list --json | jq -r .name | xargs weir sessions delete
+)";
+
+const std::string_view kScoreFooter =
+    R"(The first token is context only; each other one is scored after all before it.
+
+EXAMPLES
+  weir score -m tales-linear "The cat sat on the mat."
+  weir score --file test.txt --json | jq .perplexity
+)";
+
+const std::string_view kInfoFooter =
+    R"(Exits with 0 only when the server is SERVING: 1 while it loads models or drains, 3 when it cannot be reached,
+4 when it does not answer within --timeout (default 5s).
+
+EXAMPLES
+  weir info
+  weir info --json | jq '.server.models[] | {name: .model.name, slots_free}'
+  HEALTHCHECK CMD ["weir", "info", "--quiet"]
+)";
+
+}  // namespace weir

@@ -1,0 +1,203 @@
+// weir sessions: conversations whose state stays on the server.
+#include <memory>
+
+#include "CLI/CLI.hpp"
+#include "absl/time/clock.h"
+#include "client/command/commands.h"
+#include "client/command/help.h"
+#include "client/command/json.h"
+#include "client/command/prompt_input.h"
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+#include "google/protobuf/util/time_util.h"
+#include "runtime/base/status_macros.h"
+
+namespace weir {
+namespace {
+
+using google::protobuf::util::TimeUtil;
+
+constexpr int kPageSize = 1000;  // the most that the server gives
+
+struct SessionOptions {
+  std::vector<std::string> names;
+  std::string id;
+  std::string model;
+  std::string etag;
+  std::optional<absl::Duration> ttl;
+  std::optional<int64_t> expected_position;
+  PromptOptions prompt;
+
+  std::string name() const { return SessionResource(names.front()); }
+};
+
+constexpr char kRow[] = "{:<44} {:<24} {:>12} {:>12} {:<5} {}";  // of the list
+
+using Run = absl::Status (*)(const SessionOptions&, Context*);
+
+std::string SessionText(const v1::Session& session) {
+  std::string text =
+      fmt::format("name:          {}\nmodel:         {}\nposition:      {}\nstate_bytes:   {}\n",
+                  session.name(), session.model(), session.position(), session.state_bytes());
+  text += fmt::format("busy:          {}\netag:          {}\n", session.busy(), session.etag());
+  if (session.has_create_time())
+    text += fmt::format("create_time:   {}\n", TimeUtil::ToString(session.create_time()));
+  if (session.has_expire_time())
+    text += fmt::format("expire_time:   {}\n", TimeUtil::ToString(session.expire_time()));
+  if (session.recent_token_ids_size() > 0)
+    text += fmt::format("recent_tokens: {}\n", fmt::join(session.recent_token_ids(), " "));
+  return text;
+}
+
+// The name alone, for $(…); everything with --json.
+absl::Status WriteNew(const absl::StatusOr<v1::Session>& session, Context* context) {
+  WEIR_RETURN_IF_ERROR(session.status());
+  if (context->json)
+    context->WriteJson(*session);
+  else
+    context->out.WriteLine(session->name());
+  return absl::OkStatus();
+}
+
+absl::Status RunCreate(const SessionOptions& options, Context* context) {
+  v1::CreateSessionRequest request;
+  request.set_session_id(options.id);
+  request.mutable_session()->set_model(ModelResource(options.model));
+  if (options.ttl) SetDuration(*options.ttl, request.mutable_session()->mutable_ttl());
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  return WriteNew(client.CreateSession(request, context->cancel()), context);
+}
+
+absl::Status RunGet(const SessionOptions& options, Context* context) {
+  v1::GetSessionRequest request;
+  request.set_name(options.name());
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  WEIR_ASSIGN_OR_RETURN(const v1::Session session, client.GetSession(request, context->cancel()));
+  if (context->json)
+    context->WriteJson(session);
+  else
+    context->out.Write(SessionText(session));
+  return absl::OkStatus();
+}
+
+absl::Status RunList(const SessionOptions&, Context* context) {
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  v1::ListSessionsRequest request;
+  request.set_page_size(kPageSize);
+  if (!context->json)
+    context->out.WriteLine(fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
+  do {
+    WEIR_ASSIGN_OR_RETURN(const v1::ListSessionsResponse page,
+                          client.ListSessions(request, context->cancel()));
+    for (const v1::Session& session : page.sessions()) {
+      if (context->json)
+        context->WriteJson(session);
+      else
+        context->out.WriteLine(fmt::format(kRow, session.name(), session.model(), session.position(),
+                                           session.state_bytes(), session.busy() ? "yes" : "no",
+                                           TimeUtil::ToString(session.expire_time())));
+    }
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty() && context->out.ok());
+  return absl::OkStatus();
+}
+
+absl::Status RunDelete(const SessionOptions& options, Context* context) {
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  for (const std::string& name : options.names) {
+    v1::DeleteSessionRequest request;
+    request.set_name(SessionResource(name));
+    request.set_etag(options.etag);
+    WEIR_RETURN_IF_ERROR(client.DeleteSession(request, context->cancel()));
+    if (context->json) context->out.WriteLine(JsonLine(Json{{"deleted", request.name()}}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunAppend(const SessionOptions& options, Context* context) {
+  v1::AppendSessionRequest request;
+  request.set_name(options.name());
+  request.set_etag(options.etag);
+  if (options.expected_position) request.set_expected_position(*options.expected_position);
+  WEIR_ASSIGN_OR_RETURN(const std::optional<v1::Prompt> prompt,
+                        ReadPrompt(options.prompt, /*may_be_missing=*/false));
+  *request.mutable_prompt() = *prompt;
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  WEIR_ASSIGN_OR_RETURN(const v1::AppendSessionResponse response,
+                        client.AppendSession(request, context->cancel()));
+  if (context->json)
+    context->WriteJson(response);
+  else
+    context->out.WriteLine(fmt::format("{} tokens appended; position {}", response.appended_tokens(),
+                                       response.session().position()));
+  return absl::OkStatus();
+}
+
+absl::Status RunFork(const SessionOptions& options, Context* context) {
+  v1::ForkSessionRequest request;
+  request.set_name(options.name());
+  request.set_session_id(options.id);
+  request.set_etag(options.etag);
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  return WriteNew(client.ForkSession(request, context->cancel()), context);
+}
+
+// `names` is what stands for the session in the usage; empty: the command takes none.
+CLI::App* AddSub(CLI::App* app, const char* name, const char* help, const char* names, Run run,
+                 Context* context, const std::shared_ptr<SessionOptions>& options) {
+  CLI::App* sub = app->add_subcommand(name, help);
+  if (*names != '\0')
+    sub->add_option(names, options->names, "Id of a session, or its name sessions/ID.")
+        ->required()
+        ->type_name("")
+        ->expected(1);
+  sub->callback([=] { context->action = [=] { return run(*options, context); }; });
+  return sub;
+}
+
+void AddId(CLI::App* sub, SessionOptions* options) {
+  sub->add_option("--id", options->id, "Id of the new session. Default: random.")->type_name("ID");
+}
+
+void AddEtag(CLI::App* sub, SessionOptions* options) {
+  sub->add_option("--etag", options->etag, "Refuse unless the session's etag is this one.")
+      ->type_name("ETAG");
+}
+
+}  // namespace
+
+void AddSessionsCommand(CLI::App* app, Context* context) {
+  auto options = std::make_shared<SessionOptions>();
+  CLI::App* group = app->add_subcommand("sessions", "Create, inspect, extend, fork and delete sessions.");
+  group->require_subcommand(1);
+  group->footer(std::string(kSessionsFooter));
+  CLI::App* create = AddSub(group, "create", "Claim state for a session and print its name.", "", RunCreate,
+                            context, options);
+  AddModelOption(create, &options->model);
+  AddId(create, options.get());
+  AddTimeOption(
+      create, "--ttl", [options](absl::Duration ttl) { options->ttl = ttl; },
+      "The session ends when it is not used for so long. Default: the server's.");
+  AddSub(group, "get", "Print a session.", "ID", RunGet, context, options);
+  AddSub(group, "list", "Print all sessions of this owner.", "", RunList, context, options);
+  CLI::App* remove =
+      AddSub(group, "delete", "Delete sessions and free their state.", "", RunDelete, context, options);
+  remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID.")
+      ->required()
+      ->type_name("");
+  AddEtag(remove, options.get());
+  CLI::App* append =
+      AddSub(group, "append", "Add text to a session without generating.", "ID", RunAppend, context, options);
+  AddPromptOptions(append, &options->prompt, "PROMPT");
+  AddEtag(append, options.get());
+  append
+      ->add_option("--expected-position", options->expected_position,
+                   "Refuse unless the session stands at this position.")
+      ->type_name("N");
+  CLI::App* fork =
+      AddSub(group, "fork", "Copy a session and print the copy's name.", "ID", RunFork, context, options);
+  AddId(fork, options.get());
+  AddEtag(fork, options.get());
+}
+
+}  // namespace weir

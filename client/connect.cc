@@ -1,0 +1,87 @@
+#include "client/connect.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "client/rpc_error.h"
+#include "fmt/format.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "runtime/base/error.h"
+
+namespace weir {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(50);  // between two looks at the cancel token
+
+bool StartsWith(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+bool IsLocal(std::string_view target) {
+  return StartsWith(target, "127.") || StartsWith(target, "localhost:") || StartsWith(target, "[::1]") ||
+         StartsWith(target, "unix:");
+}
+
+absl::Status Unreachable(std::string_view target, std::string_view why) {
+  return MakeError(
+      absl::StatusCode::kUnavailable, kUnreachable,
+      fmt::format("cannot reach a Weir server at {}{}: start one with weir-server --model FOLDER, or "
+                  "name another address",
+                  target, why.empty() ? "" : fmt::format(" ({})", why)),
+      {{"address", std::string(target)}});
+}
+
+// The channel's state has no text; a call that fails at once has.
+std::string WhyUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(500)));
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = grpc::health::v1::Health::NewStub(channel)->Check(
+      &context, grpc::health::v1::HealthCheckRequest(), &response);
+  const std::string& text = status.error_message();
+  for (const std::string_view known :
+       {"Connection refused", "DNS resolution failed", "No such file or directory", "Permission denied",
+        "No route to host", "Network is unreachable"})
+    if (text.find(known) != std::string::npos) return std::string(known);
+  return text;
+}
+
+}  // namespace
+
+std::string TargetOf(std::string_view address) {
+  const size_t bracket = address.rfind(']');
+  const size_t colon = address.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  return colon == std::string_view::npos ? fmt::format("{}:{}", address, kDefaultPort) : std::string(address);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, absl::Duration timeout,
+                                                           const CancelToken* cancel) {
+  grpc::ChannelArguments arguments;
+  // Whole answers (Score, Tokenize) grow with the prompt; the server bounds that.
+  arguments.SetMaxReceiveMessageSize(-1);
+  // A peer that vanished is noticed in the midst of a silent stream too; the server allows one ping per 10 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  // http_proxy is not meant for this machine itself.
+  if (IsLocal(target)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+
+  const absl::Time deadline = absl::Now() + timeout;
+  for (;;) {
+    const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return channel;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN)
+      return Unreachable(target, WhyUnreachable(channel));
+    if (cancel != nullptr && cancel->cancelled())
+      return MakeError(absl::StatusCode::kCancelled, kCallCancelled, "cancelled");
+    const absl::Time now = absl::Now();
+    if (now >= deadline)
+      return Unreachable(target, fmt::format("no answer within {}", absl::FormatDuration(timeout)));
+    channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, now + kLook)));
+  }
+}
+
+}  // namespace weir

@@ -1,0 +1,77 @@
+#include "client/rpc_error.h"
+
+#include <string>
+
+#include "fmt/format.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "runtime/base/error.h"
+
+namespace weir {
+namespace {
+
+struct Details {
+  bool answered = false;  // somebody above the transport wrote this status
+  std::string reason;
+  ErrorMetadata metadata;
+  absl::Duration retry_after;
+};
+
+Details ReadDetails(const std::string& serialized) {
+  Details details;
+  google::rpc::Status rpc;
+  if (serialized.empty() || !rpc.ParseFromString(serialized)) return details;
+  for (const google::protobuf::Any& any : rpc.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::RetryInfo retry;
+    google::rpc::BadRequest bad;
+    if (any.UnpackTo(&info)) {
+      details.answered = true;
+      details.reason = info.reason();
+      for (const auto& [key, value] : info.metadata()) details.metadata.emplace_back(key, value);
+    } else if (any.UnpackTo(&retry)) {
+      details.retry_after =
+          absl::Seconds(retry.retry_delay().seconds()) + absl::Nanoseconds(retry.retry_delay().nanos());
+    } else if (any.UnpackTo(&bad)) {
+      for (const auto& violation : bad.field_violations())
+        details.metadata.emplace_back("field " + violation.field(), violation.description());
+    }
+  }
+  return details;
+}
+
+}  // namespace
+
+absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
+  if (status.ok()) return absl::OkStatus();
+  Details details = ReadDetails(status.error_details());
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  std::string message = status.error_message();
+  if (!details.answered) {
+    if (code == absl::StatusCode::kUnavailable) {
+      details.reason = kConnectionLost;
+      message = fmt::format(
+          "lost the connection to the Weir server at {} ({}); sessions stand at their last "
+          "generated token",
+          address, message);
+    } else if (code == absl::StatusCode::kDeadlineExceeded) {
+      details.reason = kDeadlinePassed;
+      message = fmt::format(
+          "the server at {} did not complete its answer within the time limit; allow more "
+          "time or ask for less",
+          address);
+    } else if (code == absl::StatusCode::kCancelled) {
+      details.reason = kCallCancelled;
+      message = "cancelled";
+    } else if (code == absl::StatusCode::kUnimplemented) {
+      message = fmt::format(
+          "{} does not know this call ({}): it is not a Weir server, or one of another "
+          "version",
+          address, message);
+    }
+  }
+  if (message.empty()) message = absl::StatusCodeToString(code);
+  return MakeError(code, details.reason, message, details.metadata, details.retry_after);
+}
+
+}  // namespace weir

@@ -1,0 +1,25 @@
+// From what travels in a gRPC trailer to absl::Status, with the details where GetErrorDetails() finds them.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "grpcpp/support/status.h"
+
+namespace weir {
+
+// Reasons that the client itself gives; all others come from the server.
+inline constexpr std::string_view kUnreachable = "UNREACHABLE";  // no connection was made
+inline constexpr std::string_view kConnectionLost =
+    "CONNECTION_LOST";  // it broke before the answer was whole
+inline constexpr std::string_view kDeadlinePassed = "DEADLINE_PASSED";  // the client's own time limit
+inline constexpr std::string_view kCallCancelled = "CALL_CANCELLED";    // by a CancelToken
+inline constexpr std::string_view kStreamGap = "STREAM_GAP";            // positions do not follow each other
+inline constexpr std::string_view kStreamMalformed =
+    "STREAM_MALFORMED";  // not the order that the contract names
+
+// ErrorInfo becomes reason and metadata, RetryInfo the time to wait. Violated fields, which the message may
+// not name, are added to the metadata as `field NAME`. `address` is for the messages of transport failures.
+absl::Status FromGrpc(const grpc::Status& status, std::string_view address);
+
+}  // namespace weir
