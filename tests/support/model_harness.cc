@@ -15,39 +15,57 @@ ModelHarness::ModelHarness(std::shared_ptr<const LanguageModel> model, Device& d
   arena_.emplace(*StateArena::Create(model_->States(), options.slots, device));
   kv_.emplace(*KvPool::Create(model_->Paged(), options.kv_blocks, device));
   const int64_t max_positions = kv_->num_blocks() * kKvBlockTokens;
-  batch_.emplace(*StepBatch::Create(max_tokens_, options.slots, max_tokens_, kv_->num_blocks(), device));
+  const int max_logits = options.max_logits > 0 ? options.max_logits : max_tokens_;
+  batch_.emplace(*StepBatch::Create(max_tokens_, options.slots, max_logits, kv_->num_blocks(), device));
   const int threads = PoolOf(device.stream()).num_threads();
   workspace_ =
-      Workspace(*device.Allocate(model_->WorkspaceBytes(max_tokens_, max_tokens_, max_positions, threads)));
+      Workspace(*device.Allocate(model_->WorkspaceBytes(max_tokens_, max_logits, max_positions, threads)));
   logits_ =
-      *device.Allocate(int64_t{max_tokens_} * model_->vocab_size() * static_cast<int64_t>(sizeof(float)));
+      *device.Allocate(int64_t{max_logits} * model_->vocab_size() * static_cast<int64_t>(sizeof(float)));
 }
 
-ModelHarness::Sequence ModelHarness::NewSequence() {
+ModelHarness::Sequence ModelHarness::NewSequence(int64_t reserved) {
   Sequence sequence;
   std::optional<StateSlot> slot = arena_->Claim();
   WEIR_CHECK(slot.has_value());
   sequence.slot = *std::move(slot);
+  if (kv_->num_blocks() > 0) WEIR_CHECK(sequence.blocks.Reserve(&*kv_, reserved));
   return sequence;
 }
 
-std::vector<std::vector<float>> ModelHarness::Step(const std::vector<Run>& runs) {
+ModelHarness::Sequence ModelHarness::Fork(const Sequence& parent, int64_t reserved) {
+  const auto blocks = static_cast<int64_t>(parent.blocks.blocks().size());
+  Sequence sequence = NewSequence(std::max(blocks * kKvBlockTokens, reserved));
+  arena_->Copy(parent.slot, sequence.slot);
+  kv_->Copy(parent.blocks, sequence.blocks);
+  sequence.position = parent.position;
+  return sequence;
+}
+
+TensorView ModelHarness::StepInPlace(std::span<const Slice> slices) {
   batch_->Clear();
-  for (const Run& run : runs) {
-    const auto n = static_cast<int64_t>(run.tokens.size());
-    if (kv_->num_blocks() > 0) WEIR_CHECK(run.sequence->blocks.Reserve(&*kv_, run.sequence->position + n));
-    batch_->AddRun(run.sequence->slot.index(), run.sequence->position, run.tokens,
-                   run.sequence->blocks.blocks(), static_cast<int>(n));
+  for (const Slice& slice : slices) {
+    const int64_t end = slice.sequence->position + static_cast<int64_t>(slice.tokens.size());
+    if (kv_->num_blocks() > 0) WEIR_CHECK(slice.sequence->blocks.Reserve(&*kv_, end));
+    batch_->AddRun(slice.sequence->slot.index(), slice.sequence->position, slice.tokens,
+                   slice.sequence->blocks.blocks(), slice.num_logits);
   }
   const StepInput input = batch_->Upload(device_.stream());
-  const int64_t vocab = model_->vocab_size();
-  const TensorView logits(logits_.data(), DType::kF32, {input.batch.num_tokens, vocab});
+  const TensorView logits(logits_.data(), DType::kF32, {batch_->num_logits(), model_->vocab_size()});
   model_->Forward(input, {arena_->tensors(), kv_->layers()}, logits, workspace_, device_.stream());
   WEIR_CHECK(device_.stream().Synchronize().ok());
-  for (const Run& run : runs) run.sequence->position += static_cast<int64_t>(run.tokens.size());
+  for (const Slice& slice : slices) slice.sequence->position += static_cast<int64_t>(slice.tokens.size());
+  return logits;
+}
+
+std::vector<std::vector<float>> ModelHarness::Step(const std::vector<Run>& runs) {
+  slices_.clear();
+  for (const Run& run : runs)
+    slices_.push_back({run.sequence, run.tokens, static_cast<int>(run.tokens.size())});
+  const TensorView logits = StepInPlace(slices_);
   std::vector<std::vector<float>> out;
-  for (int64_t t = 0; t < input.batch.num_tokens; ++t)
-    out.emplace_back(logits.row<float>(t), logits.row<float>(t) + vocab);
+  for (int64_t t = 0; t < logits.num_rows(); ++t)
+    out.emplace_back(logits.row<float>(t), logits.row<float>(t) + model_->vocab_size());
   return out;
 }
 

@@ -1,9 +1,10 @@
 // ModelHarness: a LanguageModel and its state memory, driven step by step without an engine; for tests of the
-// laws.
+// laws and for benchmarks of a model alone.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct HarnessOptions {
   int slots = 8;
   int64_t kv_blocks = 256;
   int max_tokens = 2048;  // per step
+  int max_logits = 0;     // rows per step; 0: max_tokens
   int num_threads = 2;
 };
 
@@ -32,7 +34,10 @@ class ModelHarness {
     BlockTable blocks;
     int64_t position = 0;
   };
-  Sequence NewSequence();
+  // Blocks for `reserved` positions at once, so that steps up to there do not allocate.
+  Sequence NewSequence(int64_t reserved = 0);
+  // A sequence with the same contents in memory of its own.
+  Sequence Fork(const Sequence& parent, int64_t reserved = 0);
 
   struct Run {
     Sequence* sequence;
@@ -40,6 +45,14 @@ class ModelHarness {
   };
   // One step over all runs; logits of every token, in the order of the runs: [num_tokens][vocab_size].
   std::vector<std::vector<float>> Step(const std::vector<Run>& runs);
+  struct Slice {
+    Sequence* sequence;
+    std::span<const int32_t> tokens;
+    int num_logits = 1;  // of its last tokens
+  };
+  // One step that leaves the logits where the model wrote them, f32 [num_logits, vocab_size], until the next
+  // step.
+  TensorView StepInPlace(std::span<const Slice> slices);
   // Feeds `tokens` cut into calls of the given sizes (the last size repeats); logits of every token.
   std::vector<std::vector<float>> Feed(Sequence* sequence, const std::vector<int32_t>& tokens,
                                        std::vector<int> cuts);
@@ -58,6 +71,7 @@ class ModelHarness {
   Workspace workspace_;
   DeviceBuffer logits_;
   int max_tokens_;
+  std::vector<Slice> slices_;  // of Step()
 };
 
 // Largest |a - b| over the largest |b|, row by row; NaN when there is one.

@@ -222,7 +222,8 @@ google::rpc::Status RpcStatusOf(const grpc::Status& status) {
 std::string ReasonOf(const grpc::Status& status) {
   int count = 0;
   google::rpc::ErrorInfo info;
-  for (const auto& any : RpcStatusOf(status).details()) count += any.UnpackTo(&info) ? 1 : 0;
+  const google::rpc::Status rpc_status = RpcStatusOf(status);
+  for (const auto& any : rpc_status.details()) count += any.UnpackTo(&info) ? 1 : 0;
   if (count != 1) return fmt::format("{} ErrorInfos", count);
   if (info.domain() != "weir.v1") return "domain " + info.domain();
   return info.reason();

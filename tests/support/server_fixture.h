@@ -101,7 +101,8 @@ google::rpc::Status RpcStatusOf(const grpc::Status& status);
 template <class Detail>
 std::optional<Detail> DetailOf(const grpc::Status& status) {
   Detail detail;
-  for (const auto& any : RpcStatusOf(status).details())
+  const google::rpc::Status rpc_status = RpcStatusOf(status);
+  for (const auto& any : rpc_status.details())
     if (any.UnpackTo(&detail)) return detail;
   return std::nullopt;
 }

@@ -1,0 +1,71 @@
+#include "server/capacity.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "runtime/state/kv_pool.h"
+#include "runtime/state/state_arena.h"
+
+namespace weir {
+namespace {
+
+absl::Status TooSmall(const std::string& flag, int64_t share, int64_t needed, const std::string& what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
+                   fmt::format("a model's share of {} is {} bytes, and {} needs {}; raise {}", flag, share,
+                               what, needed, flag),
+                   {{"share", std::to_string(share)}, {"needed", std::to_string(needed)}});
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
+                                                       const std::vector<const LanguageModel*>& models) {
+  int64_t num_paged = 0;
+  for (const LanguageModel* model : models) num_paged += model->Paged().num_layers > 0 ? 1 : 0;
+  std::vector<CapacityPlan> plans;
+  for (const LanguageModel* model : models) {
+    CapacityPlan plan;
+    plan.limits.max_step_tokens = request.max_step_tokens;
+    plan.limits.max_waiting = request.max_waiting;
+    plan.slot_bytes = StateArena::SlotBytes(model->States());
+    plan.limits.slots = request.slots;
+    if (plan.slot_bytes > 0) {
+      const int64_t share = request.state_memory / static_cast<int64_t>(models.size());
+      if (share < plan.slot_bytes) return TooSmall("--state-memory", share, plan.slot_bytes, "one session");
+      plan.limits.slots = static_cast<int>(std::min<int64_t>(request.slots, share / plan.slot_bytes));
+    }
+    const PagedSpec paged = model->Paged();
+    if (paged.num_layers > 0) {
+      plan.block_bytes = paged.block_bytes(kKvBlockTokens);
+      const int64_t share = request.kv_memory.value_or(request.kv_memory_limit) / num_paged;
+      plan.limits.kv_blocks = share / plan.block_bytes;
+      if (!request.kv_memory && model->context_limit() > 0)
+        plan.limits.kv_blocks =
+            std::min(plan.limits.kv_blocks, plan.limits.slots * KvPool::BlocksFor(model->context_limit()));
+      if (plan.limits.kv_blocks < 1) return TooSmall("--kv-memory", share, plan.block_bytes, "one KV block");
+    }
+    plan.limits.max_step_seqs = std::min(plan.limits.max_step_seqs, request.max_step_tokens);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+int64_t MemoryLimit(const std::string& cgroup_root, const std::string& meminfo) {
+  int64_t limit = 0;
+  int64_t value = 0;
+  std::ifstream cgroup(cgroup_root + "/memory.max");
+  if (cgroup >> value) limit = value;  // "max" is no number
+  std::ifstream file(meminfo);
+  std::string key, unit;
+  while (file >> key >> value >> unit) {
+    if (key != "MemTotal:") continue;
+    const int64_t total = value * 1024;
+    limit = limit > 0 ? std::min(limit, total) : total;
+    break;
+  }
+  return limit;
+}
+
+}  // namespace weir

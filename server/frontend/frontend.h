@@ -1,0 +1,106 @@
+// Frontend: validates, tokenizes and submits. Every gateway goes through it; it knows none of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "model/loaded_model.h"
+#include "runtime/engine/engine.h"
+#include "server/frontend/executor.h"
+#include "server/frontend/turn_client.h"
+#include "server/frontend/violations.h"
+#include "weir/v1/generation.pb.h"
+#include "weir/v1/models.pb.h"
+#include "weir/v1/sessions.pb.h"
+
+namespace weir {
+
+struct FrontendOptions {
+  int64_t max_text_bytes = int64_t{4} << 20;  // of one prompt
+  int64_t max_score_tokens = 262'144;
+  // Stock clients refuse messages above 4 MiB.
+  int64_t max_reply_bytes = (int64_t{4} << 20) - 4096;
+  int compute_threads = 0;  // as GetServerInfo shows them
+  Executor::Limits executor;
+};
+
+// Owned by the server; its methods may be called from any thread and return at once. `engine` outlives it.
+class Frontend {
+ public:
+  // models[i] is what the engine calls model i.
+  Frontend(Engine* engine, std::vector<LoadedModel> models, const FrontendOptions& options);
+
+  // `request` lives until client->OnStarted or OnRefused has returned.
+  void Generate(const v1::GenerateRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
+  void Append(const v1::AppendSessionRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
+  void Score(const v1::ScoreRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
+
+  // `name` is `models/{model}`, or empty when there is one model. NOT_FOUND for a well-formed name of none.
+  absl::StatusOr<int> ResolveModel(const std::string& name, std::string_view field) const;
+  absl::StatusOr<std::vector<int32_t>> Tokenize(const LoadedModel& model, const v1::Prompt& prompt,
+                                                bool continuation, absl::Time deadline,
+                                                const std::atomic<bool>& cancelled) const;
+
+  // Turns that are being tokenized, wait, or run.
+  int64_t turns() const { return turns_->load(std::memory_order_acquire); }
+  // Runs what is being tokenized, then refuses.
+  void Stop() { executor_.Stop(); }
+
+  Engine& engine() const { return *engine_; }
+  Executor& executor() { return executor_; }
+  const std::vector<LoadedModel>& models() const { return models_; }
+  const FrontendOptions& options() const { return options_; }
+
+ private:
+  // One turn of any kind; the pointers lead into the client's request, null where it has no such part.
+  struct TurnRequest {
+    const std::string* model = nullptr;
+    const std::string* session = nullptr;
+    std::string_view session_field = "session";
+    const v1::Prompt* prompt = nullptr;
+    const v1::SamplingParams* sampling = nullptr;  // these three together
+    const v1::StopConditions* stop = nullptr;
+    const v1::OutputOptions* output = nullptr;
+    const std::string* etag = nullptr;
+    std::optional<int64_t> expected_position;
+    bool score = false;
+  };
+  struct Prepared {
+    TurnParams params;
+    StartedTurn turn;
+  };
+
+  void Start(TurnRequest request, CallInfo call, std::shared_ptr<TurnClient> client);
+  void LookUpSession(std::string id, int attempts, TurnTicket ticket, TurnRequest request, CallInfo call,
+                     std::shared_ptr<TurnClient> client);
+  void PostPrepare(std::optional<SessionInfo> session, TurnTicket ticket, TurnRequest request, CallInfo call,
+                   std::shared_ptr<TurnClient> client);
+  absl::StatusOr<Prepared> Prepare(const TurnRequest& request, const std::optional<SessionInfo>& session,
+                                   const CallInfo& call, const TurnClient& client) const;
+  // Everything but the tokens; the model's index through `prepared`.
+  absl::Status Validate(const TurnRequest& request, const std::optional<SessionInfo>& session,
+                        const CallInfo& call, Prepared* prepared) const;
+  absl::Status CheckTokens(const TurnRequest& request, const std::optional<SessionInfo>& session,
+                           const Prepared& prepared) const;
+  absl::StatusOr<TurnTicket> TakeTicket() const;
+
+  Engine* const engine_;
+  const std::vector<LoadedModel> models_;
+  const FrontendOptions options_;
+  int64_t max_turns_ = 0;  // all slots and all places in line
+  const std::shared_ptr<std::atomic<int64_t>> turns_ = std::make_shared<std::atomic<int64_t>>(0);
+  Executor executor_;  // last, so that its threads end first
+};
+
+// OK, CANCELLED or DEADLINE_EXCEEDED.
+absl::Status CheckAlive(bool cancelled, absl::Time deadline, std::string_view what);
+
+// Adds a violation when `hint` (`x-session-id` metadata) is there and does not name session `id`.
+void CheckSessionHint(std::string_view hint, std::string_view id, FieldViolations* violations);
+
+}  // namespace weir

@@ -1,0 +1,48 @@
+#include "server/frontend/names.h"
+
+#include <sys/random.h>
+
+#include "fmt/format.h"
+#include "runtime/base/check.h"
+
+namespace weir {
+namespace {
+
+constexpr std::string_view kModels = "models/";
+constexpr std::string_view kSessions = "sessions/";
+
+bool IsAlnum(char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
+
+std::optional<std::string> IdOf(std::string_view name, std::string_view prefix) {
+  if (name.substr(0, prefix.size()) != prefix) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  if (!IsValidId(name)) return std::nullopt;
+  return std::string(name);
+}
+
+}  // namespace
+
+bool IsValidId(std::string_view id) {
+  if (id.empty() || id.size() > 63 || !IsAlnum(id[0])) return false;
+  for (const char c : id)
+    if (!IsAlnum(c) && c != '.' && c != '_' && c != '-') return false;
+  return true;
+}
+
+std::optional<std::string> ModelIdOf(std::string_view name) { return IdOf(name, kModels); }
+std::optional<std::string> SessionIdOf(std::string_view name) { return IdOf(name, kSessions); }
+std::string ModelName(std::string_view id) { return std::string(kModels).append(id); }
+std::string SessionName(std::string_view id) { return std::string(kSessions).append(id); }
+
+uint64_t RandomSeed() {
+  uint64_t bits = 0;
+  WEIR_CHECK(getrandom(&bits, sizeof bits, 0) == sizeof bits);
+  return bits;
+}
+
+std::string RandomId() {
+  const uint64_t high = RandomSeed();
+  return fmt::format("{:016x}{:016x}", high, RandomSeed());
+}
+
+}  // namespace weir

@@ -1,0 +1,27 @@
+// Resource names: `models/{model}` and `sessions/{session}`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace weir {
+
+inline constexpr std::string_view kIdPattern = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}";
+
+// Whether `id` matches kIdPattern.
+bool IsValidId(std::string_view id);
+
+// The id in `models/{id}` or `sessions/{id}`; nullopt when `name` is not of that form.
+std::optional<std::string> ModelIdOf(std::string_view name);
+std::optional<std::string> SessionIdOf(std::string_view name);
+
+std::string ModelName(std::string_view id);
+std::string SessionName(std::string_view id);
+
+// 128 random bits as 32 hex digits, from the system's entropy source: a guessed id must not open a session.
+std::string RandomId();
+// 64 bits from the same source.
+uint64_t RandomSeed();
+
+}  // namespace weir

@@ -1,0 +1,157 @@
+#include "server/frontend/session_calls.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "server/frontend/names.h"
+#include "server/frontend/validate.h"
+
+namespace weir {
+namespace {
+
+constexpr int kDefaultPage = 100;
+constexpr int kMaxPage = 1000;
+
+void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out) {
+  const absl::Duration since_epoch = time - absl::UnixEpoch();
+  absl::Duration rest;
+  out->set_seconds(absl::IDivDuration(since_epoch, absl::Seconds(1), &rest));
+  out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
+}
+
+std::string RequireSession(const std::string& name, const CallInfo& call, FieldViolations* violations) {
+  const std::optional<std::string> id = SessionIdOf(name);
+  if (!id) {
+    violations->Add("name", fmt::format("{} is not of the form sessions/{}", Quoted(name), kIdPattern));
+    return "";
+  }
+  CheckSessionHint(call.session_hint, *id, violations);
+  return *id;
+}
+
+// The id of a session to be made: the caller's choice, or a random one.
+std::string ChooseId(const std::string& requested, FieldViolations* violations) {
+  if (requested.empty()) return RandomId();
+  if (!IsValidId(requested))
+    violations->Add("session_id", fmt::format("{} does not match {}", Quoted(requested), kIdPattern));
+  return requested;
+}
+
+absl::Duration ReadTtl(const v1::Session& session, FieldViolations* violations) {
+  if (session.has_ttl())
+    return ReadDuration(session.ttl(), "session.ttl", violations).value_or(absl::ZeroDuration());
+  if (!session.has_expire_time()) return absl::ZeroDuration();
+  const absl::Time expires = absl::FromUnixSeconds(session.expire_time().seconds()) +
+                             absl::Nanoseconds(session.expire_time().nanos());
+  const absl::Duration ttl = expires - absl::Now();
+  if (ttl <= absl::ZeroDuration()) violations->Add("session.expire_time", "is not in the future");
+  return ttl;
+}
+
+}  // namespace
+
+int PageSize(int32_t page_size, FieldViolations* violations) {
+  if (page_size < 0) violations->Add("page_size", "must not be negative");
+  return page_size <= 0 ? kDefaultPage : std::min(page_size, kMaxPage);
+}
+
+v1::Session SessionToProto(const SessionInfo& info, const Frontend& frontend) {
+  v1::Session session;
+  session.set_name(SessionName(info.id));
+  session.set_model(ModelName(frontend.models()[info.model].name));
+  SetTimestamp(info.create_time, session.mutable_create_time());
+  SetTimestamp(info.expire_time, session.mutable_expire_time());
+  session.set_etag(info.etag);
+  session.set_position(info.position);
+  session.set_state_bytes(info.state_bytes);
+  session.set_busy(info.busy);
+  session.mutable_recent_token_ids()->Assign(info.recent_tokens.begin(), info.recent_tokens.end());
+  session.set_owner(info.owner);
+  return session;
+}
+
+Done<SessionInfo> SessionCalls::ReplyWithSession(Reply<v1::Session> reply) const {
+  return [this_frontend = &frontend_, reply = std::move(reply)](absl::StatusOr<SessionInfo> info) mutable {
+    if (!info.ok()) return reply(info.status());
+    reply(SessionToProto(*info, *this_frontend));
+  };
+}
+
+void SessionCalls::Create(const v1::CreateSessionRequest& request, const CallInfo& call,
+                          Reply<v1::Session> reply) {
+  FieldViolations violations;
+  Engine::CreateParams params;
+  // A client that routes by metadata has chosen its id there.
+  const bool chosen_in_metadata = request.session_id().empty() && !call.session_hint.empty();
+  params.id = ChooseId(
+      chosen_in_metadata ? SessionIdOf(call.session_hint).value_or(call.session_hint) : request.session_id(),
+      &violations);
+  if (!chosen_in_metadata) CheckSessionHint(call.session_hint, params.id, &violations);
+  params.owner = call.owner;
+  params.ttl = ReadTtl(request.session(), &violations);
+  const absl::StatusOr<int> model = frontend_.ResolveModel(request.session().model(), "session.model");
+  for (const FieldViolation& v : GetFieldViolations(model.status())) violations.Add(v.field, v.description);
+  if (!violations.empty()) return reply(violations.ToStatus());
+  if (!model.ok()) return reply(model.status());
+  params.model = *model;
+  frontend_.engine().CreateSession(std::move(params), ReplyWithSession(std::move(reply)));
+}
+
+void SessionCalls::Get(const v1::GetSessionRequest& request, const CallInfo& call, Reply<v1::Session> reply) {
+  FieldViolations violations;
+  std::string id = RequireSession(request.name(), call, &violations);
+  if (!violations.empty()) return reply(violations.ToStatus());
+  frontend_.engine().GetSession(std::move(id), call.owner, ReplyWithSession(std::move(reply)));
+}
+
+void SessionCalls::List(const v1::ListSessionsRequest& request, const CallInfo& call,
+                        Reply<v1::ListSessionsResponse> reply) {
+  FieldViolations violations;
+  const int page_size = PageSize(request.page_size(), &violations);
+  // The token is the last id of the page before: ids are ordered, so pages neither repeat nor skip.
+  if (!request.page_token().empty() && !IsValidId(request.page_token()))
+    violations.Add("page_token", "is not one that this server gave out");
+  if (!violations.empty()) return reply(violations.ToStatus());
+  // One more than the page, to know whether another follows.
+  frontend_.engine().ListSessions(call.owner, request.page_token(), page_size + 1,
+                                  [frontend = &frontend_, page_size, reply = std::move(reply)](
+                                      absl::StatusOr<std::vector<SessionInfo>> sessions) mutable {
+                                    if (!sessions.ok()) return reply(sessions.status());
+                                    v1::ListSessionsResponse response;
+                                    const size_t shown =
+                                        std::min(sessions->size(), static_cast<size_t>(page_size));
+                                    for (size_t i = 0; i < shown; ++i)
+                                      *response.add_sessions() = SessionToProto((*sessions)[i], *frontend);
+                                    if (sessions->size() > shown)
+                                      response.set_next_page_token((*sessions)[shown - 1].id);
+                                    reply(std::move(response));
+                                  });
+}
+
+void SessionCalls::Delete(const v1::DeleteSessionRequest& request, const CallInfo& call,
+                          Reply<v1::Session> reply) {
+  FieldViolations violations;
+  std::string id = RequireSession(request.name(), call, &violations);
+  if (!violations.empty()) return reply(violations.ToStatus());
+  frontend_.engine().DeleteSession(std::move(id), call.owner, request.etag(),
+                                   ReplyWithSession(std::move(reply)));
+}
+
+void SessionCalls::Fork(const v1::ForkSessionRequest& request, const CallInfo& call,
+                        Reply<v1::Session> reply) {
+  FieldViolations violations;
+  std::string child = ChooseId(request.session_id(), &violations);
+  CallInfo parent_call = call;
+  // A router may have been told the child's name: that is where later calls will look for it.
+  if (SessionIdOf(call.session_hint).value_or(call.session_hint) == child) parent_call.session_hint.clear();
+  std::string parent = RequireSession(request.name(), parent_call, &violations);
+  if (!violations.empty()) return reply(violations.ToStatus());
+  frontend_.engine().ForkSession(std::move(parent), call.owner, request.etag(), std::move(child),
+                                 ReplyWithSession(std::move(reply)));
+}
+
+}  // namespace weir

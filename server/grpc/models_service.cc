@@ -1,0 +1,95 @@
+#include "server/grpc/models_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "server/frontend/model_calls.h"
+#include "server/grpc/frontend_task.h"
+#include "server/grpc/status.h"
+#include "server/grpc/unary_turn.h"
+
+namespace weir {
+namespace {
+
+class ScoreTurn final : public UnaryTurn {
+ public:
+  static ScoreTurn* Start(absl::StatusOr<Frontend*> frontend, CallInfo call, const v1::ScoreRequest* request,
+                          v1::ScoreResponse* response) {
+    auto turn = std::make_shared<ScoreTurn>(response);
+    turn->Own(turn, call.deadline);
+    if (frontend.ok())
+      (*frontend)->Score(*request, std::move(call), turn);
+    else
+      turn->OnRefused(frontend.status());
+    return turn.get();
+  }
+  explicit ScoreTurn(v1::ScoreResponse* response) : response_(*response) {}
+
+ private:
+  void OnChunk(const StartedTurn& turn, const StreamChunk& chunk) override {
+    if (!reader_) reader_.emplace(&turn);
+    reader_->Add(chunk);
+  }
+  void OnFinish(const StartedTurn& /*turn*/, const weir::Finish& /*finish*/) override {
+    response_ = reader_->Finish();
+    FinishCall(absl::OkStatus());
+  }
+
+  v1::ScoreResponse& response_;
+  std::optional<ScoreReader> reader_;
+};
+
+template <class Request, class Response, class F>
+grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, const FrontendSlot& slot,
+                                       const Request& request, Response* response, F answer) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<Frontend*> frontend = slot.Get();
+  absl::Status status = frontend.status();
+  if (frontend.ok()) {
+    absl::StatusOr<Response> result = answer(**frontend, request);
+    status = result.status();
+    if (result.ok()) *response = *std::move(result);
+  }
+  reactor->Finish(ToGrpc(status));
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* context,
+                                                  const v1::GetModelRequest* request, v1::Model* response) {
+  return AnswerAtOnce(context, slot_, *request, response, weir::GetModel);
+}
+
+grpc::ServerUnaryReactor* ModelsService::ListModels(grpc::CallbackServerContext* context,
+                                                    const v1::ListModelsRequest* request,
+                                                    v1::ListModelsResponse* response) {
+  return AnswerAtOnce(context, slot_, *request, response, weir::ListModels);
+}
+
+grpc::ServerUnaryReactor* ModelsService::Tokenize(grpc::CallbackServerContext* context,
+                                                  const v1::TokenizeRequest* request,
+                                                  v1::TokenizeResponse* response) {
+  return FrontendTask<v1::TokenizeResponse>::Start(
+      slot_.Get(), static_cast<int64_t>(request->ByteSizeLong()), response,
+      [request, call = ReadCallInfo(*context)](const Frontend& frontend, const std::atomic<bool>& cancelled) {
+        return weir::Tokenize(frontend, *request, call, cancelled);
+      });
+}
+
+grpc::ServerUnaryReactor* ModelsService::Detokenize(grpc::CallbackServerContext* context,
+                                                    const v1::DetokenizeRequest* request,
+                                                    v1::DetokenizeResponse* response) {
+  return FrontendTask<v1::DetokenizeResponse>::Start(
+      slot_.Get(), static_cast<int64_t>(request->ByteSizeLong()), response,
+      [request, call = ReadCallInfo(*context)](const Frontend& frontend, const std::atomic<bool>& cancelled) {
+        return weir::Detokenize(frontend, *request, call, cancelled);
+      });
+}
+
+grpc::ServerUnaryReactor* ModelsService::Score(grpc::CallbackServerContext* context,
+                                               const v1::ScoreRequest* request, v1::ScoreResponse* response) {
+  return ScoreTurn::Start(slot_.Get(), ReadCallInfo(*context), request, response);
+}
+
+}  // namespace weir

@@ -1,0 +1,27 @@
+// weir.v1.Server over gRPC: capacity, use and counters.
+#pragma once
+
+#include "absl/time/time.h"
+#include "server/grpc/call_info.h"
+#include "weir/v1/server_info.grpc.pb.h"
+
+namespace weir {
+
+// Owned by the server; the slot outlives it.
+class ServerService final : public v1::Server::CallbackService {
+ public:
+  ServerService(const FrontendSlot* slot, absl::Time start_time) : slot_(*slot), start_time_(start_time) {}
+
+  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
+                                          const v1::GetServerInfoRequest* request,
+                                          v1::ServerInfo* response) override;
+
+ private:
+  const FrontendSlot& slot_;
+  const absl::Time start_time_;
+};
+
+// Resident set of this process; 0 where /proc is not there.
+int64_t ResidentBytes();
+
+}  // namespace weir

@@ -1,0 +1,133 @@
+// weir-server: the process. Signals are waited for, never handled, so no code runs in signal context.
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "server/grpc_log.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/startup.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace weir {
+namespace {
+
+// Documented in --help.
+enum ExitStatus { kOk = 0, kBadOptions = 2, kModelNotLoaded = 3, kAddressInUse = 4 };
+
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+// SIGTERM and SIGINT, blocked before the first thread starts so that every thread inherits it.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+// True when a stop signal came within `wait`.
+bool StopSignalWithin(const sigset_t& signals, absl::Duration wait) {
+  const timespec time = absl::ToTimespec(wait);
+  return sigtimedwait(&signals, nullptr, &time) > 0;
+}
+
+void SetUpLogging(const std::string& level) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("weir"));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
+  spdlog::set_level(spdlog::level::from_str(level));
+  spdlog::flush_on(spdlog::level::info);
+  RouteGrpcLog();
+}
+
+// Waits until the models are loaded. A stop signal ends the process: a load cannot be interrupted, and
+// nobody has been promised anything yet.
+absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signals, WeirServer* server) {
+  std::atomic<bool> ready{false};
+  absl::StatusOr<LoadedEngine> loaded = absl::UnknownError("not loaded");
+  std::thread loader([&] {
+    loaded = LoadEngine(options);
+    ready.store(true, std::memory_order_release);
+  });
+  while (!ready.load(std::memory_order_acquire)) {
+    if (!StopSignalWithin(signals, kLook)) continue;
+    spdlog::info("stopped while loading");
+    server->Shutdown(absl::Now());
+    spdlog::shutdown();
+    std::_Exit(kOk);
+  }
+  loader.join();
+  return loaded;
+}
+
+void DrainAndStop(const Options& options, const sigset_t& signals, WeirServer* server) {
+  const absl::Time deadline = absl::Now() + options.drain_timeout;
+  spdlog::info("draining for at most {}; a second signal ends at once",
+               absl::FormatDuration(options.drain_timeout));
+  server->Drain();
+  absl::Time stop = deadline;
+  while (!server->Idle() && absl::Now() < deadline) {
+    if (!StopSignalWithin(signals, kLook)) continue;
+    spdlog::warn("second signal: ending now");
+    stop = absl::Now();
+    break;
+  }
+  if (!server->Idle()) spdlog::warn("ending with {} streams open", server->live_streams());
+  // Statuses of the turns that are cut off still have to reach their clients.
+  server->Shutdown(std::max(stop, absl::Now() + absl::Milliseconds(500)));
+}
+
+int Run(const Options& options, const sigset_t& signals) {
+  absl::StatusOr<std::unique_ptr<WeirServer>> server = WeirServer::Start(ServerOptionsOf(options));
+  if (!server.ok()) {
+    spdlog::error("{}", std::string(server.status().message()));
+    return kAddressInUse;
+  }
+  spdlog::info("weir-server {} listens on {}", WEIR_VERSION, (*server)->AddressText());
+  absl::StatusOr<LoadedEngine> loaded = Load(options, signals, server->get());
+  if (!loaded.ok()) {
+    spdlog::error("{}", std::string(loaded.status().message()));
+    return kModelNotLoaded;
+  }
+  const std::string device = loaded->engine->device().name();
+  const size_t num_models = loaded->models.size();
+  (*server)->Serve(std::move(loaded->engine), std::move(loaded->models));
+  spdlog::info("ready: {} models on {} with {} compute threads", num_models, device, ComputeThreads(options));
+  int signal = 0;
+  sigwait(&signals, &signal);
+  DrainAndStop(options, signals, server->get());
+  spdlog::info("stopped");
+  return kOk;
+}
+
+int Main(int argc, char** argv) {
+  signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = BlockStopSignals();
+  const absl::StatusOr<CommandLine> line =
+      ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc), ProcessEnvironment());
+  if (!line.ok()) {
+    fmt::print(stderr, "weir-server: {}\n", std::string(line.status().message()));
+    return kBadOptions;
+  }
+  if (line->show) {
+    fmt::print("{}", *line->show);
+    return kOk;
+  }
+  SetUpLogging(line->options.log_level);
+  return Run(line->options, signals);
+}
+
+}  // namespace
+}  // namespace weir
+
+int main(int argc, char** argv) { return weir::Main(argc, argv); }

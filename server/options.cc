@@ -1,0 +1,333 @@
+#include "server/options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <regex>
+#include <set>
+
+#include "CLI/CLI.hpp"
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
+#include "server/options_help.h"
+
+namespace weir {
+namespace {
+
+// One pass over one source. Only options that the source names are written to `options`, so passes in
+// rising order of rank give the precedence that CLI11's own file and environment support does not.
+struct Pass {
+  Options* options;
+  std::string* config;
+  CLI::App app{std::string(kSummary), "weir-server"};
+  std::vector<std::string> models;
+};
+
+template <class T>
+T Take(const std::string& flag, absl::StatusOr<T> value) {
+  if (!value.ok()) throw CLI::ValidationError(flag, std::string(value.status().message()));
+  return *std::move(value);
+}
+
+CLI::Option* AddSize(Pass* pass, const std::string& flag, std::function<void(MemorySize)> set,
+                     const std::string& help) {
+  return pass->app
+      .add_option_function<std::string>(
+          flag, [flag, set](const std::string& text) { set(Take(flag, ParseMemorySize(text))); }, help)
+      ->type_name("SIZE");
+}
+
+CLI::Option* AddDuration(Pass* pass, const std::string& flag, absl::Duration* out, const std::string& help) {
+  return pass->app
+      .add_option_function<std::string>(
+          flag, [flag, out](const std::string& text) { *out = Take(flag, ParsePositiveDuration(text)); },
+          help)
+      ->type_name("TIME");
+}
+
+void AddModelOptions(Pass* pass) {
+  Options* o = pass->options;
+  CLI::App& app = pass->app;
+  app.add_option("--model", pass->models,
+                 "Model to serve: a folder with config.json, *.safetensors and tokenizer.json, served as "
+                 "models/NAME (default: the folder's name). Repeat for more models.")
+      ->type_name("[NAME=]FOLDER")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Models");
+  app.add_option_function<std::string>(
+         "--kv-dtype",
+         [o](const std::string& text) {
+           o->kv_dtype = text == "f32" ? DType::kF32 : text == "f16" ? DType::kF16 : DType::kBF16;
+         },
+         "Element type of paged caches: f32, f16 or bf16. Default: 16 bits for 16-bit weights, else f32.")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->type_name("TYPE")
+      ->group("Models");
+  app.add_option("--device", o->device, "Where models run: cpu or cuda:N. Default: cpu.")
+      ->type_name("NAME")
+      ->group("Models");
+  app.add_option("--threads", o->threads,
+                 "Compute threads; 0 means the CPUs of the affinity mask and the cgroup quota. Default: 0.")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N")
+      ->group("Models");
+}
+
+void AddNetworkOptions(Pass* pass) {
+  Options* o = pass->options;
+  CLI::App& app = pass->app;
+  const std::string group = "Network";
+  app.add_option(
+         "--listen", o->listen,
+         "Address: HOST:PORT, [IPV6]:PORT or unix:PATH. Port 0 takes any free one. Other than loopback "
+         "addresses need --insecure. Default: 127.0.0.1:7070.")
+      ->type_name("ADDRESS")
+      ->group(group);
+  app.add_flag(
+         "--insecure", o->insecure,
+         "Allow addresses that other machines can reach. There is neither TLS nor authentication: put a "
+         "proxy in front.")
+      ->group(group);
+  app.add_option_function<std::string>(
+         "--reflection", [o](const std::string& text) { o->reflection = text == "on"; },
+         "gRPC server reflection, for grpcurl and the like: on or off. Default: on.")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->type_name("on|off")
+      ->group(group);
+  AddSize(
+      pass, "--max-message-size", [o](MemorySize size) { o->max_message_size = size; },
+      "Largest request. Default: 8MiB.")
+      ->group(group);
+  AddSize(
+      pass, "--max-prompt-size", [o](MemorySize size) { o->max_prompt_size = size; },
+      "Longest text of one prompt. Default: 4MiB.")
+      ->group(group);
+  app.add_option("--frontend-threads", o->frontend_threads,
+                 "Threads that validate and tokenize requests. Default: 2.")
+      ->check(CLI::Range(1, 64))
+      ->type_name("N")
+      ->group(group);
+  AddDuration(pass, "--reader-stall", &o->reader_stall,
+              "A client that does not read its stream for so long loses it. Default: 30s.")
+      ->group(group);
+}
+
+void AddCapacityOptions(Pass* pass) {
+  Options* o = pass->options;
+  CLI::App& app = pass->app;
+  const std::string group = "Capacity";
+  app.add_option("--slots", o->slots,
+                 "Sequences per model that hold state at once: sessions, and calls without one. Fewer where "
+                 "--state-memory does not hold so many. Default: 256.")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  AddSize(
+      pass, "--state-memory", [o](MemorySize size) { o->state_memory = size; },
+      "Memory for the fixed states of all models. Default: 25% of the memory limit.")
+      ->group(group);
+  AddSize(
+      pass, "--kv-memory", [o](MemorySize size) { o->kv_memory = size; },
+      "Memory for the paged caches of all models. Default: what the slots can use at full context, at most "
+      "25% of the memory limit.")
+      ->group(group);
+  app.add_option("--max-step-tokens", o->max_step_tokens,
+                 "Tokens that one step computes, prompts and decoding together. Default: 512.")
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--max-waiting", o->max_waiting,
+                 "Turns per model that wait in line; one more is refused at once. Default: 64.")
+      ->check(CLI::Range(0, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  AddDuration(pass, "--session-ttl", &o->session_ttl,
+              "A session that is not used for so long ends, unless its creator chose another time. "
+              "Default: 10m.")
+      ->group(group);
+  AddDuration(pass, "--max-session-ttl", &o->max_session_ttl,
+              "The longest time that a client may choose. Default: 24h.")
+      ->group(group);
+}
+
+std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
+  auto pass = std::make_unique<Pass>();
+  pass->options = options;
+  pass->config = config;
+  CLI::App& app = pass->app;
+  AddModelOptions(pass.get());
+  AddNetworkOptions(pass.get());
+  AddCapacityOptions(pass.get());
+  const std::string group = "Process";
+  app.add_option("--config", *config, "File with any of these options; see FILES below.")
+      ->type_name("FILE")
+      ->configurable(false)
+      ->group(group);
+  AddDuration(pass.get(), "--drain-timeout", &options->drain_timeout,
+              "After SIGTERM, running turns may go on for so long. Default: 30s.")
+      ->group(group);
+  app.add_option("--log-level", options->log_level, "trace, debug, info, warn or error. Default: info.")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->type_name("LEVEL")
+      ->group(group);
+  app.set_help_flag("--help,-h", "Print this text and exit.")->group(group);
+  app.set_version_flag("--version", std::string("weir-server ") + WEIR_VERSION, "Print the version and exit.")
+      ->group(group);
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.footer(std::string(kHelpFooter));
+  app.get_formatter()->column_width(32);
+  return pass;
+}
+
+absl::Status RunPass(Pass* pass, const std::string& where, const std::function<void(CLI::App*)>& parse) {
+  const auto refuse = [&](const std::string& what) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
+                     where + (where.empty() ? "" : ": ") + what);
+  };
+  try {
+    parse(&pass->app);
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+  if (pass->models.empty()) return absl::OkStatus();
+  // A source that names models replaces those of the sources below it.
+  pass->options->models.clear();
+  for (const std::string& text : pass->models) {
+    absl::StatusOr<NamedFolder> model = ParseModel(text);
+    if (!model.ok()) return refuse("--model: " + std::string(model.status().message()));
+    pass->options->models.push_back(*std::move(model));
+  }
+  return absl::OkStatus();
+}
+
+void ParseArgs(CLI::App* app, std::vector<std::string> args) {
+  std::reverse(args.begin(), args.end());  // as CLI11 wants them
+  app->parse(std::move(args));
+}
+
+std::string VariableOf(const CLI::Option& option) {
+  std::string name = "WEIR_" + option.get_lnames().at(0);
+  std::replace(name.begin(), name.end(), '-', '_');
+  std::transform(name.begin(), name.end(), name.begin(), ::toupper);
+  return name;
+}
+
+// Kubernetes and Docker put the addresses of services into the environment; one named "weir" looks like ours.
+bool IsServiceVariable(const std::string& name, const std::string& value) {
+  static const std::regex kName(
+      "WEIR_([A-Z0-9_]*_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|"
+      "ADDR))?)");
+  static const std::regex kPort("WEIR_([A-Z0-9_]*_)?PORT");
+  static const std::regex kUrl("(tcp|udp|sctp)://.*");
+  return std::regex_match(name, kName) || (std::regex_match(name, kPort) && std::regex_match(value, kUrl));
+}
+
+absl::Status ReadFile(const std::string& path, Options* options) {
+  std::ifstream file(path);
+  if (!file)
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
+                     fmt::format("cannot read the configuration file {}", Quoted(path)));
+  std::string unused;
+  auto pass = MakePass(options, &unused);
+  return RunPass(pass.get(), path, [&](CLI::App* app) { app->parse_from_stream(file); });
+}
+
+std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::string& value) {
+  std::vector<std::string> args;
+  if (flag != "--model") return {flag + "=" + value};
+  for (const std::string& part : CLI::detail::split(value, ',')) args.push_back(flag + "=" + part);
+  return args;
+}
+
+absl::Status ReadEnvironment(const Environment& environment, Options* options, std::string* config) {
+  for (const auto& [name, value] : environment) {
+    if (name.rfind("WEIR_", 0) != 0 || value.empty()) continue;
+    auto pass = MakePass(options, config);
+    std::string flag;
+    for (const CLI::Option* option : pass->app.get_options())
+      if (!option->get_lnames().empty() && VariableOf(*option) == name) flag = "--" + option->get_lnames()[0];
+    if (flag.empty() || flag == "--help" || flag == "--version") {
+      if (IsServiceVariable(name, value)) continue;
+      return MakeError(
+          absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
+          fmt::format("environment variable {} is none of this program's; see weir-server --help",
+                      Quoted(name)));
+    }
+    WEIR_RETURN_IF_ERROR(RunPass(pass.get(), "environment variable " + name,
+                                 [&](CLI::App* app) { ParseArgs(app, ArgsOfVariable(flag, value)); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const Options& options) {
+  const auto refuse = [](const std::string& what) {
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION", what);
+  };
+  if (options.models.empty()) return refuse("no model to serve: give --model FOLDER");
+  std::set<std::string> names;
+  for (const NamedFolder& model : options.models)
+    if (!names.insert(model.name).second)
+      return refuse(fmt::format("two models are named {}; write --model NAME=FOLDER", Quoted(model.name)));
+  if (!options.insecure && !IsLoopback(options.listen))
+    return refuse(
+        fmt::format("--listen {} can be reached from other machines, and this server has neither TLS nor "
+                    "authentication; listen on a loopback address, or say --insecure",
+                    Quoted(options.listen)));
+  for (const MemorySize& size : {options.max_message_size, options.max_prompt_size})
+    if (size.share > 0 || size.bytes > (int64_t{1} << 30))
+      return refuse("--max-message-size and --max-prompt-size take bytes, at most 1GiB");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args,
+                                             const Environment& environment) {
+  CommandLine line;
+  // The command line goes first, for --help and the file's name, and last, to win.
+  Options scratch;
+  std::string config_flag, config;
+  {
+    auto pass = MakePass(&scratch, &config_flag);
+    try {
+      CLI::App* app = &pass->app;
+      ParseArgs(app, args);
+    } catch (const CLI::CallForHelp&) {
+      line.show = pass->app.help();
+      return line;
+    } catch (const CLI::CallForVersion& version) {
+      line.show = std::string(version.what()) + "\n";
+      return line;
+    } catch (const CLI::ParseError&) {
+      // Told below, after the ranks under it.
+    }
+  }
+  Options from_environment;
+  WEIR_RETURN_IF_ERROR(ReadEnvironment(environment, &from_environment, &config));
+  if (!config_flag.empty()) config = config_flag;
+  if (!config.empty()) WEIR_RETURN_IF_ERROR(ReadFile(config, &line.options));
+  WEIR_RETURN_IF_ERROR(ReadEnvironment(environment, &line.options, &config));
+  auto pass = MakePass(&line.options, &config);
+  WEIR_RETURN_IF_ERROR(RunPass(pass.get(), "", [&](CLI::App* app) { ParseArgs(app, args); }));
+  WEIR_RETURN_IF_ERROR(CheckOptions(line.options));
+  return line;
+}
+
+Environment ProcessEnvironment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos)
+      environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return environment;
+}
+
+}  // namespace weir

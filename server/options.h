@@ -1,0 +1,59 @@
+// Options of weir-server: defaults < configuration file < environment < flags.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "runtime/tensor/dtype.h"
+#include "server/option_values.h"
+
+namespace weir {
+
+struct Options {
+  std::vector<NamedFolder> models;
+  std::string listen = "127.0.0.1:7070";
+  bool insecure = false;
+  bool reflection = true;
+  MemorySize max_message_size = {.bytes = 8 << 20};
+  MemorySize max_prompt_size = {.bytes = 4 << 20};
+
+  std::string device = "cpu";
+  int threads = 0;           // 0: usable CPUs
+  int frontend_threads = 2;  // validate and tokenize
+  std::optional<DType> kv_dtype;
+
+  int slots = 256;
+  MemorySize state_memory = {.share = 0.25};
+  std::optional<MemorySize> kv_memory;
+  int max_step_tokens = 512;
+  int max_waiting = 64;
+  absl::Duration session_ttl = absl::Minutes(10);
+  absl::Duration max_session_ttl = absl::Hours(24);
+  absl::Duration reader_stall = absl::Seconds(30);
+  absl::Duration drain_timeout = absl::Seconds(30);
+
+  std::string log_level = "info";
+};
+
+struct CommandLine {
+  Options options;
+  // Text that was asked for instead of a server (--help, --version).
+  std::optional<std::string> show;
+};
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// `args`: without the program's name. `environment`: all variables; those that begin with WEIR_ are read,
+// and an unknown one of them is an error, as is an unknown key in the file. INVALID_ARGUMENT names the place
+// and what would be right there.
+absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& args,
+                                             const Environment& environment);
+
+// This process's.
+Environment ProcessEnvironment();
+
+}  // namespace weir

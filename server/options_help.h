@@ -1,0 +1,53 @@
+// The prose of `weir-server --help`.
+#pragma once
+
+#include <string_view>
+
+namespace weir {
+
+inline constexpr std::string_view kSummary =
+    "weir-server: streams tokens from small decoders over gRPC (weir.v1). Models with linear attention or a "
+    "state-space mixer keep a state of constant size per session; softmax models keep a paged cache.";
+
+inline constexpr std::string_view kHelpFooter =
+    R"(SIZE is bytes: 1000000, 512MiB, 2GiB (or M, G: the same), 500MB, or a share of the memory limit of the
+container or machine: 25%. TIME is 500ms, 30s, 10m or 1h30m.
+
+PRECEDENCE
+  Defaults, then the file, then the environment, then flags: the later one wins. Models are taken from the
+  last source that names any.
+
+ENVIRONMENT
+  Every option but --help and --version: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
+  WEIR_MAX_STEP_TOKENS. WEIR_MODEL takes several models separated by commas, WEIR_INSECURE true or false.
+  Other variables that begin with WEIR_ are errors, but for the addresses that Kubernetes adds for services.
+
+FILES
+  --config names a file of lines "option = value" without the leading dashes; # begins a comment. Lists are
+  written ["a=/models/a", "b=/models/b"]. Unknown options are errors.
+
+SIGNALS
+  SIGTERM, SIGINT  Health turns NOT_SERVING, new work is refused with UNAVAILABLE, running turns go on until
+                   --drain-timeout, and the server ends as soon as it is idle. A second one ends it at once.
+
+HEALTH
+  grpc.health.v1.Health answers for "", weir.v1.Generation, weir.v1.Models, weir.v1.Sessions and
+  weir.v1.Server: NOT_SERVING while models load and while the server drains. The port is open all the time.
+
+KEEPALIVE
+  Clients may ping every 10 seconds, also without calls; those that ping more often are sent away
+  (ENHANCE_YOUR_CALM). The server pings silent connections after 60 seconds.
+
+EXIT STATUS
+  0  ended by a signal, or printed what was asked for
+  2  an option is wrong
+  3  a model could not be loaded, or does not fit
+  4  the address could not be had
+
+EXAMPLES
+  weir-server --model /models/tales
+  weir-server --model lin=/models/tales-linear --model soft=/models/tales-softmax --slots 1000
+  WEIR_MODEL=/models/tales weir-server --listen 0.0.0.0:7070 --insecure
+)";
+
+}  // namespace weir

@@ -1,0 +1,83 @@
+// WeirServer: the listening socket, the services behind it, and the order in which they end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/server.h"
+#include "model/loaded_model.h"
+#include "runtime/engine/engine.h"
+#include "server/frontend/frontend.h"
+#include "server/grpc/call_info.h"
+#include "server/grpc/generation_service.h"
+#include "server/grpc/models_service.h"
+#include "server/grpc/server_service.h"
+#include "server/grpc/sessions_service.h"
+#include "server/grpc/stream_watch.h"
+
+namespace weir {
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:7070";  // host:port, [v6]:port or unix:path; port 0: any free one
+  bool reflection = true;
+  int max_message_bytes = 8 << 20;
+  int max_metadata_bytes = 16 << 10;
+  // The server pings a silent connection after `time` and drops it when no answer comes within `timeout`.
+  absl::Duration keepalive_time = absl::Seconds(60);
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  // A write that stays stuck for so long ends the call: the engine's stall limit and a grace.
+  absl::Duration stuck_write = absl::Seconds(40);
+  FrontendOptions frontend;
+};
+
+// Clients may ping this often, also without calls. A little below the documented 10 s, for timers jitter.
+inline constexpr absl::Duration kMinClientPing = absl::Milliseconds(9500);
+
+// Made, served and shut down by one thread; its parts run on gRPC's, the frontend's and the engine's.
+class WeirServer {
+ public:
+  // Listens at once: health is NOT_SERVING and every call answers UNAVAILABLE until Serve().
+  // ADDRESS_IN_USE (FAILED_PRECONDITION) when the address cannot be had.
+  static absl::StatusOr<std::unique_ptr<WeirServer>> Start(const ServerOptions& options);
+  ~WeirServer();  // Shutdown(now)
+
+  // models[i] is the engine's model i. Health becomes SERVING.
+  void Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> models);
+
+  int port() const { return port_; }
+  // The address as listened on, with the port that port 0 became.
+  std::string AddressText() const;
+  Engine* engine() const { return engine_.get(); }  // null before Serve()
+  // Generate calls that are not done, to the last byte.
+  int64_t live_streams() const { return watch_->live(); }
+
+  // Health NOT_SERVING first, then new work is refused; what runs goes on.
+  void Drain();
+  // Nothing runs, waits, or is still being sent.
+  bool Idle() const;
+  // Ends what still runs with UNAVAILABLE, gives its last messages until `deadline` to leave, and joins.
+  // Idempotent.
+  void Shutdown(absl::Time deadline);
+
+ private:
+  explicit WeirServer(const ServerOptions& options);
+  void SetHealth(bool serving);
+
+  const ServerOptions options_;
+  FrontendSlot slot_;
+  // Ends in the reverse order: gRPC's calls refer to all that stands above it.
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Frontend> frontend_;
+  std::unique_ptr<StreamWatch> watch_;
+  GenerationService generation_;
+  ModelsService models_;
+  SessionsService sessions_;
+  ServerService info_;
+  std::unique_ptr<grpc::Server> grpc_;
+  int port_ = 0;
+};
+
+}  // namespace weir

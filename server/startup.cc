@@ -1,0 +1,88 @@
+#include "server/startup.h"
+
+#include <utility>
+
+#include "fmt/format.h"
+#include "runtime/base/cpu_info.h"
+#include "runtime/base/status_macros.h"
+#include "server/capacity.h"
+#include "spdlog/spdlog.h"
+
+namespace weir {
+namespace {
+
+// On top of the engine's stall limit: a reader that comes back in this time still gets its status.
+constexpr absl::Duration kStallGrace = absl::Seconds(10);
+
+CapacityRequest CapacityOf(const Options& options) {
+  const int64_t memory = MemoryLimit();
+  CapacityRequest request;
+  request.slots = options.slots;
+  request.state_memory = options.state_memory.Resolve(memory);
+  if (options.kv_memory) request.kv_memory = options.kv_memory->Resolve(memory);
+  request.kv_memory_limit = memory / 4;
+  request.max_step_tokens = options.max_step_tokens;
+  request.max_waiting = options.max_waiting;
+  return request;
+}
+
+void LogModel(const LoadedModel& model, const CapacityPlan& plan, int wanted_slots) {
+  spdlog::info("models/{}: {} ({}), {} parameters, {} bytes of {} weights; {} slots of {} bytes{}",
+               model.name, model.mixer, model.architecture, model.parameter_count, model.weight_bytes,
+               DTypeName(model.weight_dtype), plan.limits.slots, plan.slot_bytes,
+               plan.block_bytes > 0
+                   ? fmt::format("; {} KV blocks of {} bytes", plan.limits.kv_blocks, plan.block_bytes)
+                   : "");
+  for (const std::string& warning : model.warnings) spdlog::warn("models/{}: {}", model.name, warning);
+  if (plan.limits.slots < wanted_slots)
+    spdlog::warn("models/{}: --state-memory holds {} of the {} slots wanted", model.name, plan.limits.slots,
+                 wanted_slots);
+}
+
+}  // namespace
+
+int ComputeThreads(const Options& options) { return options.threads > 0 ? options.threads : UsableCpus(); }
+
+ServerOptions ServerOptionsOf(const Options& options) {
+  ServerOptions server;
+  server.listen = options.listen;
+  server.reflection = options.reflection;
+  server.max_message_bytes = static_cast<int>(options.max_message_size.bytes);
+  server.stuck_write = options.reader_stall + kStallGrace;
+  server.frontend.max_text_bytes = options.max_prompt_size.bytes;
+  server.frontend.compute_threads = ComputeThreads(options);
+  server.frontend.executor.threads = options.frontend_threads;
+  return server;
+}
+
+absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
+  LoadedEngine loaded;
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+                        CreateDevice(options.device, ComputeThreads(options)));
+  std::vector<const LanguageModel*> decoders;
+  for (const NamedFolder& named : options.models) {
+    spdlog::info("loading models/{} from {}", named.name, named.folder);
+    LoadOptions load;
+    load.kv_dtype = options.kv_dtype;
+    WEIR_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(named.folder, *device, load));
+    model.name = named.name;
+    decoders.push_back(model.decoder.get());
+    loaded.models.push_back(std::move(model));
+  }
+  WEIR_ASSIGN_OR_RETURN(const std::vector<CapacityPlan> plans, PlanCapacity(CapacityOf(options), decoders));
+  std::vector<EngineModel> models;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const LoadedModel& model = loaded.models[i];
+    LogModel(model, plans[i], options.slots);
+    models.push_back(
+        {model.name, model.decoder, model.text, model.eos_ids, model.fingerprint, plans[i].limits});
+  }
+  EngineOptions engine;
+  engine.default_ttl = options.session_ttl;
+  engine.max_ttl = options.max_session_ttl;
+  engine.reader_stall = options.reader_stall;
+  WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(std::move(device), std::move(models), engine));
+  return loaded;
+}
+
+}  // namespace weir

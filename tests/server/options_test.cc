@@ -1,0 +1,193 @@
+// Options and capacity: precedence, refusals, and how memory is shared out.
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/capacity.h"
+#include "tests/support/fake_model.h"
+#include "tests/support/temp_dir.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+
+Options MustParse(const std::vector<std::string>& args, const Environment& environment = {}) {
+  auto line = ParseCommandLine(args, environment);
+  EXPECT_TRUE(line.ok()) << line.status();
+  return line.ok() ? line->options : Options();
+}
+
+std::string Refusal(const std::vector<std::string>& args, const Environment& environment = {}) {
+  auto line = ParseCommandLine(args, environment);
+  EXPECT_FALSE(line.ok());
+  return std::string(line.status().message());
+}
+
+TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
+  testing::TempDir dir;
+  const std::string file = dir.Write("weir.conf",
+                                     "# a comment\n"
+                                     "model = [\"file=/f\"]\n"
+                                     "slots = 11\n"
+                                     "max-waiting = 12\n"
+                                     "max-step-tokens = 13\n"
+                                     "reflection = \"off\"\n"
+                                     "state-memory = \"1GiB\"\n");
+  const Options options = MustParse(
+      {"--config", file, "--slots", "31"},
+      {{"WEIR_SLOTS", "21"}, {"WEIR_MAX_WAITING", "22"}, {"WEIR_DRAIN_TIMEOUT", "7s"}, {"HOME", "/root"}});
+  EXPECT_EQ(options.slots, 31);
+  EXPECT_EQ(options.max_waiting, 22);
+  EXPECT_EQ(options.max_step_tokens, 13);
+  EXPECT_FALSE(options.reflection);
+  EXPECT_EQ(options.state_memory.bytes, int64_t{1} << 30);
+  EXPECT_EQ(options.drain_timeout, absl::Seconds(7));
+  EXPECT_EQ(options.listen, "127.0.0.1:7070");
+  ASSERT_EQ(options.models.size(), 1u);
+  EXPECT_EQ(options.models[0].folder, "/f");
+  // The file may be named by the environment, and by a flag before that.
+  EXPECT_EQ(MustParse({}, {{"WEIR_CONFIG", file}}).slots, 11);
+  EXPECT_THAT(Refusal({"--config", "/nowhere"}, {{"WEIR_CONFIG", file}}), HasSubstr("/nowhere"));
+}
+
+TEST(Options, ModelsComeFromTheHighestSourceThatNamesAny) {
+  const Environment environment = {{"WEIR_MODEL", "a=/e/a,/e/b/"}};
+  const Options from_environment = MustParse({}, environment);
+  ASSERT_EQ(from_environment.models.size(), 2u);
+  EXPECT_EQ(from_environment.models[0].name, "a");
+  EXPECT_EQ(from_environment.models[0].folder, "/e/a");
+  EXPECT_EQ(from_environment.models[1].name, "b");
+  const Options from_flags = MustParse({"--model", "x=/x=y", "--model=/models/z"}, environment);
+  ASSERT_EQ(from_flags.models.size(), 2u);
+  EXPECT_EQ(from_flags.models[0].folder, "/x=y");
+  EXPECT_EQ(from_flags.models[1].name, "z");
+}
+
+TEST(Options, UnknownNamesAreErrorsEverywhere) {
+  testing::TempDir dir;
+  EXPECT_THAT(Refusal({"--model", "/m", "--slotz", "1"}), HasSubstr("slotz"));
+  EXPECT_THAT(Refusal({"--model", "/m", "stray"}), HasSubstr("stray"));
+  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_SLOTZ", "1"}}), HasSubstr("WEIR_SLOTZ"));
+  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_HELP", "1"}}), HasSubstr("WEIR_HELP"));
+  const std::string unknown = dir.Write("unknown.conf", "slotz = 1\n");
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", unknown}), HasSubstr("slotz"));
+  const std::string nested = dir.Write("nested.conf", "config = \"/other\"\n");
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", nested}), HasSubstr("config"));
+}
+
+TEST(Options, AddressesThatKubernetesAddsForServicesAreNotOurs) {
+  const Options options = MustParse({"--model", "/m"}, {{"WEIR_SERVICE_HOST", "10.0.0.1"},
+                                                        {"WEIR_SERVICE_PORT", "7070"},
+                                                        {"WEIR_SERVICE_PORT_GRPC", "7070"},
+                                                        {"WEIR_PORT", "tcp://10.0.0.1:7070"},
+                                                        {"WEIR_PORT_7070_TCP_ADDR", "10.0.0.1"},
+                                                        {"WEIR_CANARY_PORT", "tcp://10.0.0.2:7070"}});
+  EXPECT_EQ(options.listen, "127.0.0.1:7070");
+  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_PORT", "7070"}}), HasSubstr("WEIR_PORT"));
+}
+
+TEST(Options, WrongValuesNameTheirSource) {
+  testing::TempDir dir;
+  EXPECT_THAT(Refusal({"--model", "/m", "--slots", "0"}), HasSubstr("--slots"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--kv-dtype", "f64"}), HasSubstr("--kv-dtype"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--state-memory", "1 apple"}), HasSubstr("1 apple"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--drain-timeout=-3s"}), HasSubstr("-3s"));
+  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_THREADS", "many"}}), HasSubstr("WEIR_THREADS"));
+  const std::string file = dir.Write("bad.conf", "slots = -1\n");
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", file}), HasSubstr("bad.conf"));
+  EXPECT_THAT(Refusal({}), HasSubstr("--model"));
+  EXPECT_THAT(Refusal({"--model", "a=/x", "--model", "a=/y"}), HasSubstr("two models"));
+  EXPECT_THAT(Refusal({"--model", "/models/..."}), HasSubstr("no model name"));
+  EXPECT_THAT(Refusal({"--model", "a="}), HasSubstr("names no folder"));
+  // An empty variable is an unset one.
+  EXPECT_EQ(MustParse({"--model", "/m"}, {{"WEIR_THREADS", ""}}).threads, 0);
+}
+
+TEST(Options, OnlyLoopbackWithoutInsecure) {
+  for (const char* listen :
+       {"127.0.0.1:0", "127.8.0.1:7070", "localhost:7070", "[::1]:7070", "unix:/run/weir.sock"})
+    EXPECT_EQ(MustParse({"--model", "/m", "--listen", listen}).listen, listen);
+  for (const char* listen : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "127.0.0.1.example.org:7070",
+                             "127.1:7070", ":7070", "localhost.example.org:1"}) {
+    EXPECT_THAT(Refusal({"--model", "/m", "--listen", listen}), HasSubstr("--insecure")) << listen;
+    EXPECT_EQ(MustParse({"--model", "/m", "--insecure", "--listen", listen}).listen, listen);
+  }
+  EXPECT_TRUE(MustParse({"--model", "/m"}, {{"WEIR_INSECURE", "true"}}).insecure);
+}
+
+TEST(Options, HelpAndVersionNeedNothingElse) {
+  auto help = ParseCommandLine({"--help"}, {});
+  ASSERT_TRUE(help.ok()) << help.status();
+  for (const char* part : {"--model", "--listen", "--state-memory", "WEIR_MAX_STEP_TOKENS", "EXIT STATUS",
+                           "SIGTERM", "10 seconds"})
+    EXPECT_THAT(*help->show, HasSubstr(part));
+  auto version = ParseCommandLine({"--version"}, {});
+  ASSERT_TRUE(version.ok());
+  EXPECT_EQ(*version->show, "weir-server " WEIR_VERSION "\n");
+}
+
+TEST(OptionValues, MemorySizes) {
+  EXPECT_EQ(ParseMemorySize("1000")->bytes, 1000);
+  EXPECT_EQ(ParseMemorySize("2K")->bytes, 2048);
+  EXPECT_EQ(ParseMemorySize("1.5GiB")->bytes, 1'610'612'736);
+  EXPECT_EQ(ParseMemorySize("3MB")->bytes, 3'000'000);
+  EXPECT_EQ(ParseMemorySize("25%")->Resolve(1000), 250);
+  for (const char* text : {"", "G", "-1", "0", "1X", "101%", "1e400", "nan", "1 G"})
+    EXPECT_FALSE(ParseMemorySize(text).ok()) << text;
+}
+
+TEST(Capacity, SlotsAreCappedByTheStateMemory) {
+  const testing::FakeModel model({});
+  CapacityRequest request;
+  request.slots = 100;
+  request.state_memory = 1 << 20;
+  auto plans = PlanCapacity(request, {&model});
+  ASSERT_TRUE(plans.ok());
+  const int64_t slot_bytes = plans->at(0).slot_bytes;
+  EXPECT_EQ(plans->at(0).limits.slots, 100);
+  EXPECT_EQ(plans->at(0).limits.kv_blocks, 0);
+  request.state_memory = 3 * slot_bytes;
+  EXPECT_EQ(PlanCapacity(request, {&model})->at(0).limits.slots, 3);
+  // Two models share it.
+  request.state_memory = 4 * slot_bytes;
+  EXPECT_EQ(PlanCapacity(request, {&model, &model})->at(1).limits.slots, 2);
+  request.state_memory = slot_bytes - 1;
+  const absl::Status refused = PlanCapacity(request, {&model}).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(std::to_string(slot_bytes)));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--state-memory"));
+}
+
+TEST(Capacity, BlocksAreWhatTheSlotsCanUseOrWhatWasAskedFor) {
+  testing::FakeModelOptions paged;
+  paged.paged = true;
+  paged.context_limit = 100;
+  const testing::FakeModel model(paged);
+  CapacityRequest request;
+  request.slots = 4;
+  request.state_memory = 1 << 20;
+  request.kv_memory_limit = int64_t{1} << 30;
+  const auto plan = PlanCapacity(request, {&model})->at(0);
+  const int64_t blocks_per_slot = (100 + kKvBlockTokens - 1) / kKvBlockTokens;
+  EXPECT_EQ(plan.limits.kv_blocks, 4 * blocks_per_slot);
+  request.kv_memory = 10 * plan.block_bytes;
+  EXPECT_EQ(PlanCapacity(request, {&model})->at(0).limits.kv_blocks, 10);
+  request.kv_memory = plan.block_bytes - 1;
+  EXPECT_THAT(std::string(PlanCapacity(request, {&model}).status().message()), HasSubstr("--kv-memory"));
+}
+
+TEST(Capacity, TheMemoryLimitIsTheCgroupsOrTheMachines) {
+  testing::TempDir dir;
+  const std::string meminfo = dir.Write("meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\n");
+  dir.Write("memory.max", "max\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
+  dir.Write("memory.max", "1000000\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 1'000'000);
+  dir.Write("memory.max", "99999999999\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
+  EXPECT_EQ(MemoryLimit("/nowhere", "/nowhere"), 0);
+}
+
+}  // namespace
+}  // namespace weir
