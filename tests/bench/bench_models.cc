@@ -1,0 +1,63 @@
+#include "tests/bench/bench_models.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "nlohmann/json.hpp"
+#include "runtime/base/check.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/tiny_model.h"
+
+namespace weir::bench {
+namespace {
+
+constexpr int kMaxPositions = 32768;
+
+void RaisePositions(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  std::ifstream in(path);
+  nlohmann::json config = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  WEIR_CHECK(config.is_object());
+  config["max_position_embeddings"] = kMaxPositions;
+  std::ofstream out(path, std::ios::trunc);
+  out << config.dump();
+  out.close();
+  WEIR_CHECK(out.good());
+}
+
+LoadedModel Load(const std::string& folder, Device& device) {
+  absl::StatusOr<LoadedModel> loaded = LoadModel(folder, device, {});
+  if (!loaded.ok()) std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
+  WEIR_CHECK(loaded.ok());
+  return *std::move(loaded);
+}
+
+}  // namespace
+
+LoadedModel Synthesize135M(const std::string& mixer, Device& device) {
+  const testing::TempDir folder;
+  testing::TinyModelOptions options;
+  options.mixer = mixer;
+  options.dtype = DType::kBF16;
+  options.vocab_size = 49152;
+  options.d_model = 576;
+  options.num_layers = 30;
+  options.num_heads = 9;
+  options.num_kv_heads = 3;
+  options.d_ff = 1536;
+  WriteTinyModel(folder.path(), options);
+  RaisePositions(folder.path());
+  return Load(folder.path(), device);
+}
+
+std::string ZooFolder(const std::string& name) { return std::string(WEIR_SOURCE_DIR "/model/zoo/") + name; }
+
+LoadedModel LoadZooModel(const std::string& name, Device& device) {
+  const testing::TempDir folder;
+  std::filesystem::copy(ZooFolder(name), folder.path(), std::filesystem::copy_options::overwrite_existing);
+  RaisePositions(folder.path());
+  return Load(folder.path(), device);
+}
+
+}  // namespace weir::bench
