@@ -248,6 +248,7 @@ std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::stri
 absl::Status ReadEnvironment(const Environment& environment, Options* options, std::string* config) {
   for (const auto& [name, value] : environment) {
     if (name.rfind("WEIR_", 0) != 0 || value.empty()) continue;
+    if (name == "WEIR_SERVER") continue;  // the client's
     auto pass = MakePass(options, config);
     std::string flag;
     for (const CLI::Option* option : pass->app.get_options())

@@ -20,13 +20,22 @@ constexpr const char* kServices[] = {"weir.v1.Generation", "weir.v1.Models", "we
 // Calls that no turn stands behind, such as a health Watch, are not waited for.
 constexpr absl::Duration kLastCalls = absl::Milliseconds(200);
 
-// The library's own switch adds reflection to every server of the process; this one to one server.
+// Whether linking the library already switches reflection on for every server of the process depends on the
+// linker
+// (--as-needed), so what is there is removed first; then this server alone gets what it was asked to have.
 class ReflectionOption final : public grpc::ServerBuilderOption {
  public:
+  explicit ReflectionOption(bool enabled) : enabled_(enabled) {}
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
+    std::erase_if(*plugins, [](const auto& plugin) {
+      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
+    });
+    if (enabled_) plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
   }
+
+ private:
+  const bool enabled_;
 };
 
 int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
@@ -59,7 +68,7 @@ absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOption
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetTransport(options, &builder);
-  if (options.reflection) builder.SetOption(std::make_unique<ReflectionOption>());
+  builder.SetOption(std::make_unique<ReflectionOption>(options.reflection));
   builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &server->port_);
   for (grpc::Service* service : std::initializer_list<grpc::Service*>{&server->generation_, &server->models_,
                                                                       &server->sessions_, &server->info_})

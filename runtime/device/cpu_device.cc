@@ -13,7 +13,7 @@ namespace weir {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kHugePage = 2 << 20;
+constexpr int64_t kMapFrom = 2 << 20;  // bytes
 
 class CpuStream final : public Stream {
  public:
@@ -42,23 +42,36 @@ class CpuDevice final : public Device {
   int64_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
-    // Weights are read from end to end in every step: with large pages the walk misses the TLB less.
-    const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
-    const int64_t rounded = (bytes + alignment - 1) / alignment * alignment;
-    void* data = rounded == 0
-                     ? nullptr
-                     : std::aligned_alloc(static_cast<size_t>(alignment), static_cast<size_t>(rounded));
-    if (rounded != 0 && data == nullptr)
+    void* data = nullptr;
+    if (bytes >= kMapFrom)
+      data = Map(bytes);
+    else if (bytes > 0)
+      data = std::aligned_alloc(kAlignment, static_cast<size_t>(RoundUp(bytes, kAlignment)));
+    if (bytes > 0 && data == nullptr)
       return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes of host memory", bytes));
-    if (data != nullptr && alignment == kHugePage) madvise(data, static_cast<size_t>(rounded), MADV_HUGEPAGE);
-    if (data != nullptr) std::memset(data, 0, static_cast<size_t>(rounded));
+    if (bytes > 0 && bytes < kMapFrom) std::memset(data, 0, static_cast<size_t>(bytes));
     allocated_.fetch_add(bytes, std::memory_order_relaxed);
     return DeviceBuffer(this, data, bytes);
   }
 
  private:
+  static int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+  // Pages of the kernel are zero and cost nothing until they are touched, so a pool of gigabytes is there at
+  // once. Large ones, because weights are read from end to end in every step.
+  static void* Map(int64_t bytes) {
+    void* data =
+        mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return nullptr;
+    madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    return data;
+  }
+
   void Free(void* data, int64_t bytes) override {
-    std::free(data);
+    if (bytes >= kMapFrom)
+      munmap(data, static_cast<size_t>(bytes));
+    else
+      std::free(data);
     allocated_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 

@@ -44,7 +44,8 @@ struct EngineOptions {
   absl::Duration default_ttl = absl::Minutes(10);
   absl::Duration max_ttl = absl::Hours(24);
   absl::Duration reader_stall = absl::Seconds(30);
-  int64_t max_tokens_waiting = 4096;  // per stream, generated and not yet taken by the network
+  // Per stream, generated and not yet taken by the network: there a turn pauses.
+  int64_t max_tokens_waiting = 4096;
 };
 
 // Use and counters of one model; counters never fall.

@@ -14,6 +14,8 @@ namespace {
 
 // Rows of logits for scoring in one step, beside those of the decoders.
 constexpr int kScoreRows = kChunkTokens;
+// Beside one decoder, so many more rows hardly lengthen a step that is bound by reading the weights.
+constexpr int kMinPrefillTokens = 16;
 
 // log-softmax of one row at `id`, over the first `size` entries; NaN when the row is not finite.
 float LogProbability(const float* row, int32_t size, int32_t id) {
@@ -37,6 +39,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index
   scheduler_limits.max_step_tokens = limits.max_step_tokens;
   scheduler_limits.max_step_seqs = limits.max_step_seqs;
   scheduler_limits.prefill_granule = lm.prefill_granule();
+  scheduler_limits.min_prefill_tokens = kMinPrefillTokens;
   scheduler_limits.flops_per_token = lm.token_cost().base;
   scheduler_limits.flops_per_token_and_position = lm.token_cost().per_position;
   WEIR_ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(scheduler_limits));
@@ -246,6 +249,7 @@ bool ModelRunner::EndWithoutModel(ActiveTurn* turn, absl::Time now, WakeList* wa
 bool ModelRunner::PlanStep() {
   views_.clear();
   for (size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i]->stream->full()) continue;
     const Sequence& sequence = running_[i]->sequence();
     const bool generating = running_[i]->params.max_tokens > 0 || running_[i]->params.score;
     views_.push_back(

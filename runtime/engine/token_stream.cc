@@ -16,10 +16,10 @@ void StreamChunk::Clear() {
 }
 
 TokenStream::TokenStream(int top_count, int64_t max_tokens_waiting, absl::AnyInvocable<void()> on_readable,
-                         absl::AnyInvocable<void()> on_cancel)
+                         absl::AnyInvocable<void()> on_progress)
     : max_tokens_waiting_(max_tokens_waiting),
       on_readable_(std::move(on_readable)),
-      on_cancel_(std::move(on_cancel)) {
+      on_progress_(std::move(on_progress)) {
   waiting_.top_count = top_count;
 }
 
@@ -39,6 +39,8 @@ bool TokenStream::Push(const Token& token, absl::Time now) {
   if (token.logprob != nullptr) waiting_.logprobs.push_back(*token.logprob);
   for (int i = 0; i < waiting_.top_count; ++i) waiting_.top_logprobs.push_back(token.top[i]);
   waiting_.text.append(token.text);
+  if (static_cast<int64_t>(waiting_.token_ids.size()) >= max_tokens_waiting_)
+    full_.store(true, std::memory_order_release);
   return std::exchange(reader_idle_, false);
 }
 
@@ -57,21 +59,23 @@ bool TokenStream::Fail(absl::Status status) {
 
 bool TokenStream::ReaderTooSlow(absl::Time now, absl::Duration stall) const {
   MutexLock lock(&mu_);
-  if (static_cast<int64_t>(waiting_.token_ids.size()) > max_tokens_waiting_) return true;
   return !waiting_.token_ids.empty() && now - waiting_since_ > stall;
 }
 
 void TokenStream::Drain(StreamChunk* chunk) {
   chunk->Clear();
-  MutexLock lock(&mu_);
-  chunk->top_count = waiting_.top_count;
-  std::swap(*chunk, waiting_);
-  reader_idle_ = chunk->empty();
+  {
+    MutexLock lock(&mu_);
+    chunk->top_count = waiting_.top_count;
+    std::swap(*chunk, waiting_);
+    reader_idle_ = chunk->empty();
+  }
+  if (full_.exchange(false, std::memory_order_acq_rel) && on_progress_) on_progress_();
 }
 
 void TokenStream::Cancel() {
   cancelled_.store(true, std::memory_order_release);
-  if (on_cancel_) on_cancel_();
+  if (on_progress_) on_progress_();
 }
 
 }  // namespace weir

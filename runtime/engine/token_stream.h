@@ -36,13 +36,14 @@ struct StreamChunk {
   void Clear();
 };
 
-// Tokens flow from the engine to the network; cancellation flows back. Neither side waits for the other.
+// Tokens flow from the engine to the network; cancellation and room flow back. Neither side waits for the
+// other.
 class TokenStream {
  public:
-  // `on_readable` runs on the notifier's thread, never on the engine's; `on_cancel` on whichever thread
-  // cancels.
+  // `on_readable` runs on the notifier's thread, never on the engine's; `on_progress` on the network's, when
+  // the stream was cancelled or is not full any more.
   TokenStream(int top_count, int64_t max_tokens_waiting, absl::AnyInvocable<void()> on_readable,
-              absl::AnyInvocable<void()> on_cancel);
+              absl::AnyInvocable<void()> on_progress);
 
   // --- engine thread: each returns true when the reader is idle and has to be woken ---
   bool Start(const TurnInfo& info);
@@ -56,7 +57,9 @@ class TokenStream {
   bool Push(const Token& token, absl::Time now);
   bool End(Finish finish, std::string_view text);
   bool Fail(absl::Status status);
-  // More tokens wait than the cap allows, or some have waited longer than `stall`.
+  // As many tokens wait as may: the turn pauses until some are taken, and costs nobody else anything.
+  bool full() const { return full_.load(std::memory_order_acquire); }
+  // Some tokens have waited for longer than `stall`.
   bool ReaderTooSlow(absl::Time now, absl::Duration stall) const;
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
@@ -71,8 +74,9 @@ class TokenStream {
  private:
   const int64_t max_tokens_waiting_;
   absl::AnyInvocable<void()> on_readable_;
-  absl::AnyInvocable<void()> on_cancel_;
+  absl::AnyInvocable<void()> on_progress_;
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> full_{false};
   mutable Mutex mu_;
   StreamChunk waiting_ ABSL_GUARDED_BY(mu_);
   absl::Time waiting_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();

@@ -47,8 +47,8 @@ TEST(SlowReader, RPC_01_TwentyClientsThatDoNotReadHarmNobody) {
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.token_ids, FakeModel::Generate(prompt, 3000, kByteVocab));
 
-  // The others are ended once what waits for them passes the cap; what was in flight stays within the
-  // transport's windows.
+  // The others pause when the transport's windows are full and what waits for them is at its cap, and end
+  // when they have stood still for too long.
   EXPECT_TRUE(WaitFor([&] { return fixture.engine().Stats()[0].running == 0; }, absl::Seconds(120)));
   EXPECT_EQ(fixture.engine().Stats()[0].slots_free, 32);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

@@ -290,18 +290,27 @@ TEST(Turn, PagedTurnsReserveAllTheirBlocksOrWait) {
   EXPECT_EQ(Reason(too_much), "KV_CAPACITY_EXHAUSTED");
 }
 
-TEST(Turn, ReadersThatLagAreEndedAndTheirSessionStaysAtItsLastToken) {
+TEST(Turn, AReaderThatLagsPausesItsTurnAndNobodyElses) {
   EngineOptions options;
   options.max_tokens_waiting = 10;
   RunnerHarness harness({}, {.slots = 2}, options);
   ASSERT_TRUE(harness.Create("s").ok());
   const auto slow = harness.Submit(RunnerHarness::Greedy({1}, 1000, "s"));
-  for (int i = 0; i < 50; ++i) harness.Step();
+  EXPECT_EQ(harness.Run(RunnerHarness::Greedy({2}, 50)).ids, FakeModel::Generate({2}, 50));
+  EXPECT_FALSE(harness.Step());  // full: there is nothing to compute
   Collected got;
   got.Take(slow.get());
+  EXPECT_EQ(got.ids.size(), 10u);
+  EXPECT_TRUE(harness.Step());
+  // Goes on where it stood; once it lags for too long it ends, at its last token.
+  while (harness.Step()) {
+  }
+  harness.now += absl::Seconds(31);
+  harness.Step();
+  got.Take(slow.get());
   EXPECT_EQ(Reason(got), "CLIENT_TOO_SLOW");
-  EXPECT_EQ(got.ids.size(), 11u);
-  EXPECT_EQ(harness.Info("s").position, 12);
+  EXPECT_EQ(got.ids, FakeModel::Generate({1}, 20));
+  EXPECT_EQ(harness.Info("s").position, 21);
   EXPECT_EQ(harness.Info("s").recent_tokens.back(), got.ids.back());
   EXPECT_EQ(harness.Run(RunnerHarness::Greedy({}, 5, "s")).ids.size(), 5u);
 }
