@@ -13,8 +13,8 @@
 
 namespace weir {
 
-// Sizes and tensor names that every pre-norm decoder has: embedding, blocks of norm + mixer and norm + MLP, final norm,
-// head.
+// Sizes and tensor names that every pre-norm decoder has: embedding, blocks of norm + mixer and norm + MLP,
+// final norm, head.
 struct DecoderShape {
   int64_t d_model = 0;
   int64_t num_layers = 0;

@@ -31,8 +31,8 @@ class SequenceMixer {
     const PagedKv* paged = nullptr;     // where Paged() says so
   };
   // x: f32 [num_tokens, d_model], normalised. The layer's output is added to `residual`, same shape.
-  virtual void Forward(const RaggedBatch& batch, const TensorView& x, const State& state, const TensorView& residual,
-                       Workspace& workspace, Stream& stream) const = 0;
+  virtual void Forward(const RaggedBatch& batch, const TensorView& x, const State& state,
+                       const TensorView& residual, Workspace& workspace, Stream& stream) const = 0;
 };
 
 }  // namespace weir

@@ -35,11 +35,10 @@ def losses(logits, targets):
 
 
 @torch.no_grad()
-def fresh_windows(model, ids, length, rows=8):
-    """Loss of every token after the first, read in windows of `length` that begin from an empty state."""
-    out = np.zeros(len(ids), dtype=np.float32)
-    starts = list(range(0, len(ids) - 1, length))
-    starts[-1] = len(ids) - 1 - length
+def fresh_windows(model, ids, length, every=1, rows=8):
+    """Loss of every token, read in windows of `length` that begin from an empty state; nan where none was read."""
+    out = np.full(len(ids), np.nan, dtype=np.float32)
+    starts = list(range(0, len(ids) - 1 - length, length * every))
     rotary = model.rotary(0, length)
     for i in range(0, len(starts), rows):
         group = starts[i:i + rows]
@@ -78,6 +77,7 @@ def main():
     parser.add_argument("--reach", type=int, default=32768)
     parser.add_argument("--starts", type=int, default=4)
     parser.add_argument("--length", type=int, help="trained length (default: the folder's)")
+    parser.add_argument("--every", type=int, default=1, help="read one fresh window in so many (to save time)")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     args = parser.parse_args()
@@ -90,24 +90,26 @@ def main():
         sizes = token_bytes(tokenizer)[ids]
         model = export.read(folder)
         length = args.length or json.loads((folder / "config.json").read_text())["trained_length"]
-        fresh = fresh_windows(model, ids, length)
-        whole = float(fresh[1:].sum() / math.log(2) / sizes[1:].sum())
-        print(f"{folder.name}: held out, windows of {length}: {whole:.4f} bits per byte, "
-              f"{fresh[1:].mean():.4f} nats per token", flush=True)
+        fresh = fresh_windows(model, ids, length, args.every)
+        read = ~np.isnan(fresh)
+        whole = float(fresh[read].sum() / math.log(2) / sizes[read].sum())
+        print(f"{folder.name}: {read.sum()} held-out tokens in windows of {length}: {whole:.4f} bits per byte, "
+              f"{fresh[read].mean():.4f} nats per token", flush=True)
         edges = borders(args.reach)
-        rows = [[0.0, 0.0, 0] for _ in edges[1:]]
+        rows = [[0.0, 0, 0.0, 0] for _ in edges[1:]]  # bits and bytes; bits and bytes in fresh windows
         room = len(ids) - 1 - args.reach
         for start in np.linspace(0, room, args.starts).astype(int):
             nll = one_stretch(model, ids[start:start + args.reach + 1])
             for row, low, high in zip(rows, edges, edges[1:]):
                 here = slice(start + 1 + low, start + 1 + high)
                 row[0] += nll[low:high].sum() / math.log(2)
-                row[1] += fresh[here].sum() / math.log(2)
-                row[2] += int(sizes[here].sum())
-        table = [{"from": low, "to": high, "bits_per_byte": round(float(r[0] / r[2]), 4),
-                  "fresh": round(float(r[1] / r[2]), 4)} for r, low, high in zip(rows, edges, edges[1:])]
+                row[1] += int(sizes[here].sum())
+                row[2] += np.nansum(fresh[here]) / math.log(2)
+                row[3] += int(sizes[here][read[here]].sum())
+        table = [{"from": low, "to": high, "bits_per_byte": round(float(r[0] / r[1]), 4),
+                  "fresh": round(float(r[2] / r[3]), 4) if r[3] else None} for r, low, high in zip(rows, edges, edges[1:])]
         for line in table:
-            print(f"  {line['from']:>6} to {line['to']:>6}: {line['bits_per_byte']:.3f}   fresh {line['fresh']:.3f}")
+            print(f"  {line['from']:>6} to {line['to']:>6}: {line['bits_per_byte']:.3f}   fresh {line['fresh']}", flush=True)
         figures[folder.name] = {"bits_per_byte": round(whole, 4), "length": length, "by_position": table}
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")

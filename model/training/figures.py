@@ -27,7 +27,7 @@ def main():
     curves = {}
     for run in args.runs:
         name, log = run.split("=", 1)
-        lines = [json.loads(line) for line in Path(log).read_text().splitlines()]
+        lines = list({l["step"]: l for l in map(json.loads, Path(log).read_text().splitlines())}.values())
         curves[name] = ([(l["tokens"] / 1e6, l["loss"]) for l in lines],
                         [(l["tokens"] / 1e6, l["held_out_loss"]) for l in lines if "held_out_loss" in l])
     every = [p for train, held in curves.values() for p in train + held]

@@ -70,8 +70,8 @@ bool BlocksFinite(std::string_view blocks, const KvPool& kv) {
   }
 }
 
-// What lies past the last token of the last block may be anything; as zeros, equal sequences give equal snapshots.
-// Keys are stored [head_dim, tokens], values [tokens, head_dim], per layer and head.
+// What lies past the last token of the last block may be anything; as zeros, equal sequences give equal
+// snapshots. Keys are stored [head_dim, tokens], values [tokens, head_dim], per layer and head.
 void ZeroUnusedTokens(char* blocks, int64_t num_blocks, int64_t fed, const KvPool& kv) {
   const int64_t used = fed % kKvBlockTokens;
   if (num_blocks == 0 || used == 0) return;

@@ -47,9 +47,10 @@ absl::StatusOr<KvPool> KvPool::Create(const PagedSpec& spec, int64_t num_blocks,
   std::byte* data = pool.buffer_.data();
   for (int layer = 0; layer < spec.num_layers; ++layer) {
     PagedKv kv;
-    kv.keys = TensorView(data, spec.dtype, {pool.num_blocks_, spec.num_kv_heads, spec.head_dim, kKvBlockTokens});
-    kv.values =
-        TensorView(data + plane, spec.dtype, {pool.num_blocks_, spec.num_kv_heads, kKvBlockTokens, spec.head_dim});
+    kv.keys =
+        TensorView(data, spec.dtype, {pool.num_blocks_, spec.num_kv_heads, spec.head_dim, kKvBlockTokens});
+    kv.values = TensorView(data + plane, spec.dtype,
+                           {pool.num_blocks_, spec.num_kv_heads, kKvBlockTokens, spec.head_dim});
     pool.layers_.push_back(kv);
     data += 2 * plane;
   }

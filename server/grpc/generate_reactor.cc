@@ -83,8 +83,8 @@ void GenerateReactor::Pump() {
     waiting_since_ = absl::Now();
   }
   // Outside the lock: these calls may take gRPC's own.
-  // No buffer hint although more may follow: with it the notice of a completed write was seen to wait for the next
-  // event on the connection, half a minute on a quiet one.
+  // No buffer hint although more may follow: with it the notice of a completed write was seen to wait for the
+  // next event on the connection, half a minute on a quiet one.
   const grpc::WriteOptions options;
   if (write && finish)
     StartWriteAndFinish(&message_, options, ToGrpc(status));

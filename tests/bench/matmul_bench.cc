@@ -228,7 +228,8 @@ int Main(double budget, int threads, const std::string& filter) {
     for (const auto& [k, n] : {std::pair<int64_t, int64_t>{768, 3072}, {576, 1536}, {2048, 2048}})
       for (int64_t m : {1, 4, 16, 64, 512}) RunShape(*device, {dtype, m, k, n}, peaks, budget, filter);
     RunShape(*device, {dtype, 2048, 2048, 2048}, peaks, budget, filter);
-    for (int64_t m : {4, 8, 14, 16, 64}) RunShape(*device, {dtype, m, 768, 50280, true}, peaks, budget, filter);
+    for (int64_t m : {4, 8, 14, 16, 64})
+      RunShape(*device, {dtype, m, 768, 50280, true}, peaks, budget, filter);
   }
   return 0;
 }
