@@ -55,20 +55,23 @@ done
 
 step "4/4 one prompt, two twins"
 prompt="Once upon a time there was a king who had three daughters."
-# Bytes of a session of $1 at $2 tokens, from what the server says of its state.
-state_bytes() {
-  "$weir" --json models get "$1" | tr ',{}' '\n\n\n' | awk -F: -v tokens="$2" '
-    { gsub(/[" ]/, "") } $1 == "fixed_bytes" { fixed = $2 } $1 == "block_bytes" { block = $2 } $1 == "block_tokens" { per = $2 }
-    END { printf "%d\n", fixed + (per > 0 ? int((tokens + per - 1) / per) * block : 0) }'
-}
+# The number behind "$2" in the JSON line $1.
+field() { printf '%s' "$1" | tr ',{}' '\n\n\n' | awk -F: -v key="\"$2\"" '$1 == key { print $2; exit }'; }
+rows=()
 for model in tales-linear tales-softmax; do
   printf '\n-- %s\n%s' "$model" "$prompt"
-  "$weir" generate --model "$model" --max-tokens 120 --seed 7 "$prompt"
+  "$weir" sessions create --model "$model" --id "quickstart-$model" >/dev/null
+  "$weir" generate --session "quickstart-$model" --max-tokens 120 --seed 7 "$prompt"
+  session=$("$weir" --json sessions get "quickstart-$model")
+  cost=$("$weir" --json models get "$model")
+  "$weir" sessions delete "quickstart-$model" >/dev/null
+  per_block=$(field "$cost" block_tokens)
+  blocks=$((per_block > 0 ? (100000 + per_block - 1) / per_block : 0))
+  rows+=("$model" "$(field "$session" position)" "$(field "$session" state_bytes)"
+    $(($(field "$cost" fixed_bytes) + blocks * $(field "$cost" block_bytes))))
 done
-printf '\n%-16s %22s %26s\n' "bytes a session" "after this tale" "at 100,000 tokens"
-for model in tales-linear tales-softmax; do
-  printf '%-16s %22s %26s\n' "$model" "$(state_bytes "$model" 150)" "$(state_bytes "$model" 100000)"
-done
+printf '\n%-16s %10s %18s %24s\n' model tokens "bytes of state" "at 100,000 tokens"
+printf '%-16s %10s %18s %24s\n' "${rows[@]}"
 
 if [ "$serve" -eq 1 ]; then
   trap - EXIT
