@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "tests/support/count_allocations.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/tiny_model.h"
 
@@ -142,6 +143,56 @@ TEST_P(Laws, REC_05_StepsRepeatBitForBitAndAgreeWithPrefill) {
   EXPECT_EQ(runs[0], runs[1]);
   EXPECT_EQ(runs[0], runs[2]);
   EXPECT_LE(MaxRelativeError(Alone(tokens), runs[0]), GetParam().options.dtype == DType::kF32 ? 5e-5 : 3e-2);
+}
+
+// Greedy output alone, among others, and beside copies of itself: the same ids in every arrangement.
+TEST_P(Laws, REC_08_GreedyOutputIsTheSameInEveryArrangement) {
+  const std::vector<std::vector<int32_t>> prompts = {Tokens(5, 50), Tokens(70, 51), Tokens(1, 52),
+                                                     Tokens(33, 53)};
+  const auto generate = [&](const std::vector<std::vector<int32_t>>& together) {
+    std::vector<ModelHarness::Sequence> sequences;
+    std::vector<std::vector<int32_t>> ids(together.size());
+    std::vector<std::vector<float>> last(together.size());
+    for (size_t i = 0; i < together.size(); ++i) {
+      sequences.push_back(harness_.NewSequence());
+      last[i] = harness_.Step({{&sequences[i], together[i]}}).back();
+    }
+    for (int step = 0; step < 64; ++step) {
+      std::vector<ModelHarness::Run> runs;
+      for (size_t i = 0; i < together.size(); ++i) {
+        ids[i].push_back(ArgMax(last[i]));
+        runs.push_back({&sequences[i], {ids[i].back()}});
+      }
+      last = harness_.Step(runs);
+    }
+    return ids;
+  };
+  std::vector<std::vector<int32_t>> alone;
+  for (const auto& prompt : prompts) alone.push_back(generate({prompt})[0]);
+  EXPECT_EQ(generate(prompts), alone);
+  const auto copies = generate({prompts[1], prompts[1], prompts[1], prompts[1]});
+  for (const auto& ids : copies) EXPECT_EQ(ids, alone[1]);
+}
+
+// Law 6: once warm, a step allocates nothing, early or late, decode or prefill.
+TEST_P(Laws, AStepAllocatesNothing) {
+  if (!CountsAllocations()) GTEST_SKIP() << "the sanitizer has its own operator new";
+  ModelHarness::Sequence early = harness_.NewSequence(4096);
+  ModelHarness::Sequence late = harness_.NewSequence(4096);
+  const std::vector<int32_t> tokens = Tokens(2000, 60);
+  harness_.Step({{&late, tokens}});
+  const std::span<const int32_t> all = tokens;
+  const auto step = [&](size_t n) {
+    const ModelHarness::Slice slices[] = {{&early, all.first(n)}, {&late, all.first(1)}};
+    harness_.StepInPlace(slices);
+  };
+  step(100);
+  step(1);
+  for (const size_t n : {1, 1, 100, 1}) {
+    const AllocationCounter allocations;
+    step(n);
+    EXPECT_EQ(allocations.count(), 0) << n << " tokens";
+  }
 }
 
 // Carried-in state, several sequences in one prefill.
