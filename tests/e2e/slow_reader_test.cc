@@ -31,7 +31,7 @@ TEST(SlowReader, RPC_01_TwentyClientsThatDoNotReadHarmNobody) {
   const std::vector<int32_t> prompt = ByteIds("go");
   v1::GenerateRequest endless = GreedyRequest(prompt, 100'000'000);
   endless.mutable_stop()->set_ignore_eos(true);
-  const int64_t before = ResidentBytes();
+  [[maybe_unused]] const int64_t before = ResidentBytes();
   for (int i = 0; i < 20; ++i) {
     channels.push_back(fixture.NewChannel());
     stubs.push_back(v1::Generation::NewStub(channels.back()));
