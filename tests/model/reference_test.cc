@@ -90,7 +90,8 @@ TEST_P(Zoo, AsServedLogitsStayWithinTheBoundOfBf16) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->weight_dtype, DType::kBF16);
   ModelHarness harness(model->decoder, *device);
-  for (const json& expected : ReadJson(folder + "/expected.json").at("cases")) {
+  const json cases = ReadJson(folder + "/expected.json").at("cases");
+  for (const json& expected : cases) {
     const auto prompt = expected.at("prompt_token_ids").get<std::vector<int32_t>>();
     ModelHarness::Sequence sequence = harness.NewSequence();
     const std::vector<float> logits = harness.Step({{&sequence, prompt}}).back();
