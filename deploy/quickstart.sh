@@ -76,7 +76,7 @@ printf '%-16s %10s %18s %24s\n' "${rows[@]}"
 if [ "$serve" -eq 1 ]; then
   trap - EXIT
   disown "$server_pid"
-  printf '\nThe server goes on as process %s. Try:\n  %s generate "The old wolf"\nStop it with:\n  kill %s\n' "$server_pid" "$weir" "$server_pid"
+  printf '\nThe server goes on as process %s. Try:\n  %s generate -m tales-linear "Once upon a time"\nStop it with:\n  kill %s\n' "$server_pid" "$weir" "$server_pid"
   exit 0
 fi
 trap - EXIT
