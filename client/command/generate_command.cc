@@ -7,6 +7,7 @@
 #include "client/command/commands.h"
 #include "client/command/generate_options.h"
 #include "client/command/help.h"
+#include "client/command/number_option.h"
 #include "client/command/prompt_input.h"
 #include "fmt/format.h"
 #include "google/protobuf/util/time_util.h"
@@ -127,10 +128,9 @@ void AddGenerateCommand(CLI::App* app, Context* context) {
          "Refuse the turn unless the session's etag is this one.")
       ->type_name("ETAG")
       ->group(group);
-  sub->add_option_function<int64_t>(
-         "--expected-position", [options](int64_t v) { options->request.set_expected_position(v); },
-         "Refuse the turn unless the session stands at this position.")
-      ->type_name("N")
+  AddNumberOption<int64_t>(
+      sub, "--expected-position", "N", [options](int64_t v) { options->request.set_expected_position(v); },
+      "Refuse the turn unless the session stands at this position.")
       ->group(group);
   AddStopOptions(sub, &options->request);
   AddSamplingOptions(sub, &options->request);

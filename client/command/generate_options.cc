@@ -7,6 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
+#include "client/command/number_option.h"
 #include "client/command/prompt_input.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
@@ -15,15 +16,17 @@ namespace weir {
 namespace {
 
 template <class T>
-CLI::Option* Add(CLI::App* app, const std::string& name, const char* type, const std::string& group,
-                 std::function<void(const T&)> set, const std::string& help) {
-  return app->add_option_function<T>(name, std::move(set), help)->type_name(type)->group(group);
+void Add(CLI::App* app, const std::string& name, const char* type, const std::string& group,
+         std::function<void(T)> set, const std::string& help) {
+  AddNumberOption<T>(app, name, type, std::move(set), help)->group(group);
 }
 
 // May be given several times, one value each; values may begin with a dash or a bracket.
-CLI::Option* AddList(CLI::App* app, const std::string& name, const char* type, const std::string& group,
-                     std::function<void(const std::vector<std::string>&)> set, const std::string& help) {
-  return Add<std::vector<std::string>>(app, name, type, group, std::move(set), help)
+void AddList(CLI::App* app, const std::string& name, const char* type, const std::string& group,
+             std::function<void(const std::vector<std::string>&)> set, const std::string& help) {
+  app->add_option_function<std::vector<std::string>>(name, std::move(set), help)
+      ->type_name(type)
+      ->group(group)
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

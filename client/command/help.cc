@@ -29,6 +29,11 @@ std::string Wrap(const std::string& text, size_t width) {
 
 }  // namespace
 
+std::string WrappedHelp::make_option_name(const CLI::Option* option, bool is_positional) const {
+  return CLI::detail::find_and_replace(CLI::Formatter::make_option_name(option, is_positional), "{false}",
+                                       "");
+}
+
 std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
   return Wrap(option->get_description(), kColumns - get_column_width());
 }

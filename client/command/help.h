@@ -8,9 +8,10 @@
 
 namespace weir {
 
-// CLI11 leaves long descriptions on one line; this wraps them at 80 columns.
+// CLI11 leaves long descriptions on one line, which this wraps at 80 columns, and marks --no-x as {false}.
 class WrappedHelp : public CLI::Formatter {
  public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override;
   std::string make_option_desc(const CLI::Option* option) const override;
   std::string make_subcommand(const CLI::App* sub) const override;
 };

@@ -6,6 +6,7 @@
 #include "client/command/commands.h"
 #include "client/command/help.h"
 #include "client/command/json.h"
+#include "client/command/number_option.h"
 #include "client/command/prompt_input.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -20,7 +21,8 @@ using google::protobuf::util::TimeUtil;
 constexpr int kPageSize = 1000;  // the most that the server gives
 
 struct SessionOptions {
-  std::vector<std::string> names;
+  std::string session;             // of commands on one session
+  std::vector<std::string> names;  // of delete
   std::string id;
   std::string model;
   std::string etag;
@@ -28,7 +30,7 @@ struct SessionOptions {
   std::optional<int64_t> expected_position;
   PromptOptions prompt;
 
-  std::string name() const { return SessionResource(names.front()); }
+  std::string name() const { return SessionResource(session); }
 };
 
 constexpr char kRow[] = "{:<44} {:<24} {:>12} {:>12} {:<5} {}";  // of the list
@@ -142,15 +144,14 @@ absl::Status RunFork(const SessionOptions& options, Context* context) {
   return WriteNew(client.ForkSession(request, context->cancel()), context);
 }
 
-// `names` is what stands for the session in the usage; empty: the command takes none.
-CLI::App* AddSub(CLI::App* app, const char* name, const char* help, const char* names, Run run,
-                 Context* context, const std::shared_ptr<SessionOptions>& options) {
+// `takes_id`: the command works on one session, its first argument.
+CLI::App* AddSub(CLI::App* app, const char* name, const char* help, bool takes_id, Run run, Context* context,
+                 const std::shared_ptr<SessionOptions>& options) {
   CLI::App* sub = app->add_subcommand(name, help);
-  if (*names != '\0')
-    sub->add_option(names, options->names, "Id of a session, or its name sessions/ID.")
+  if (takes_id)
+    sub->add_option("ID", options->session, "Id of a session, or its name sessions/ID.")
         ->required()
-        ->type_name("")
-        ->expected(1);
+        ->type_name("");
   sub->callback([=] { context->action = [=] { return run(*options, context); }; });
   return sub;
 }
@@ -171,31 +172,30 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
   CLI::App* group = app->add_subcommand("sessions", "Create, inspect, extend, fork and delete sessions.");
   group->require_subcommand(1);
   group->footer(std::string(kSessionsFooter));
-  CLI::App* create = AddSub(group, "create", "Claim state for a session and print its name.", "", RunCreate,
-                            context, options);
+  CLI::App* create = AddSub(group, "create", "Claim state for a session and print its name.", false,
+                            RunCreate, context, options);
   AddModelOption(create, &options->model);
   AddId(create, options.get());
   AddTimeOption(
       create, "--ttl", [options](absl::Duration ttl) { options->ttl = ttl; },
       "The session ends when it is not used for so long. Default: the server's.");
-  AddSub(group, "get", "Print a session.", "ID", RunGet, context, options);
-  AddSub(group, "list", "Print all sessions of this owner.", "", RunList, context, options);
+  AddSub(group, "get", "Print a session.", true, RunGet, context, options);
+  AddSub(group, "list", "Print all sessions of this owner.", false, RunList, context, options);
   CLI::App* remove =
-      AddSub(group, "delete", "Delete sessions and free their state.", "", RunDelete, context, options);
+      AddSub(group, "delete", "Delete sessions and free their state.", false, RunDelete, context, options);
   remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID.")
       ->required()
       ->type_name("");
   AddEtag(remove, options.get());
   CLI::App* append =
-      AddSub(group, "append", "Add text to a session without generating.", "ID", RunAppend, context, options);
+      AddSub(group, "append", "Add text to a session without generating.", true, RunAppend, context, options);
   AddPromptOptions(append, &options->prompt, "PROMPT");
   AddEtag(append, options.get());
-  append
-      ->add_option("--expected-position", options->expected_position,
-                   "Refuse unless the session stands at this position.")
-      ->type_name("N");
+  AddNumberOption<int64_t>(
+      append, "--expected-position", "N", [options](int64_t v) { options->expected_position = v; },
+      "Refuse unless the session stands at this position.");
   CLI::App* fork =
-      AddSub(group, "fork", "Copy a session and print the copy's name.", "ID", RunFork, context, options);
+      AddSub(group, "fork", "Copy a session and print the copy's name.", true, RunFork, context, options);
   AddId(fork, options.get());
   AddEtag(fork, options.get());
 }

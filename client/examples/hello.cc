@@ -4,8 +4,7 @@
 #include "client/client.h"
 
 int main(int argc, char** argv) {
-  const absl::StatusOr<weir::WeirClient> client =
-      weir::WeirClient::Connect(argc > 1 ? argv[1] : "127.0.0.1:7070");
+  const auto client = weir::WeirClient::Connect(argc > 1 ? argv[1] : "127.0.0.1:7070");
   if (!client.ok()) {
     std::cerr << client.status().message() << "\n";
     return 1;

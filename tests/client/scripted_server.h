@@ -1,0 +1,100 @@
+// A gRPC server on a real socket whose answers a test writes down.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/server.h"
+#include "weir/v1/generation.grpc.pb.h"
+#include "weir/v1/models.grpc.pb.h"
+#include "weir/v1/server_info.grpc.pb.h"
+#include "weir/v1/sessions.grpc.pb.h"
+
+namespace weir {
+
+// Members may be set before the first call; handlers run on gRPC's threads. What arrived is read after the
+// call has returned.
+class ScriptedServer : private v1::Generation::Service,
+                       private v1::Sessions::Service,
+                       private v1::Models::Service,
+                       private v1::Server::Service,
+                       private grpc::health::v1::Health::Service {
+ public:
+  using Writer = grpc::ServerWriter<v1::GenerateResponse>;
+  using OnGenerate = std::function<grpc::Status(grpc::ServerContext*, Writer*)>;
+
+  ScriptedServer();
+  ~ScriptedServer() override;
+
+  std::string address() const;
+
+  // A whole turn: prompt_info, one delta of one token per text, finish.
+  static OnGenerate Texts(std::vector<std::string> texts);
+  OnGenerate on_generate = Texts({"a", "b"});
+  grpc::Status status;  // of every unary call but Check
+  grpc::health::v1::HealthCheckResponse::ServingStatus health =
+      grpc::health::v1::HealthCheckResponse::SERVING;
+  std::map<std::string, std::string> answers;  // full name of a message: its text format
+
+  v1::GenerateRequest generate_request() const { return Last<v1::GenerateRequest>(); }
+  template <class Message>
+  Message Last() const {
+    const std::lock_guard<std::mutex> lock(mu_);
+    Message message;
+    const auto at = requests_.find(message.GetTypeName());
+    if (at != requests_.end()) message.ParseFromString(at->second);
+    return message;
+  }
+  // `x-session-id` of the latest call; empty when it had none.
+  std::string session_id() const;
+  int calls() const;
+
+ private:
+  void Record(const grpc::ServerContext& context, const google::protobuf::Message& request);
+  grpc::Status Answer(const grpc::ServerContext& context, const google::protobuf::Message& request,
+                      google::protobuf::Message* response);
+
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        Writer* writer) override;
+  grpc::Status CreateSession(grpc::ServerContext*, const v1::CreateSessionRequest*, v1::Session*) override;
+  grpc::Status GetSession(grpc::ServerContext*, const v1::GetSessionRequest*, v1::Session*) override;
+  grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest*,
+                            v1::ListSessionsResponse*) override;
+  grpc::Status DeleteSession(grpc::ServerContext*, const v1::DeleteSessionRequest*,
+                             google::protobuf::Empty*) override;
+  grpc::Status AppendSession(grpc::ServerContext*, const v1::AppendSessionRequest*,
+                             v1::AppendSessionResponse*) override;
+  grpc::Status ForkSession(grpc::ServerContext*, const v1::ForkSessionRequest*, v1::Session*) override;
+  grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*, v1::Model*) override;
+  grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
+                          v1::ListModelsResponse*) override;
+  grpc::Status Tokenize(grpc::ServerContext*, const v1::TokenizeRequest*, v1::TokenizeResponse*) override;
+  grpc::Status Detokenize(grpc::ServerContext*, const v1::DetokenizeRequest*,
+                          v1::DetokenizeResponse*) override;
+  grpc::Status Score(grpc::ServerContext*, const v1::ScoreRequest*, v1::ScoreResponse*) override;
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::ServerInfo*) override;
+  grpc::Status Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,
+                     grpc::health::v1::HealthCheckResponse*) override;
+
+  mutable std::mutex mu_;
+  std::map<std::string, std::string> requests_;  // by type, the latest, serialized
+  std::string session_id_;
+  int calls_ = 0;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A status with one ErrorInfo, and RetryInfo when `retry_seconds` is positive.
+grpc::Status RichStatus(grpc::StatusCode code, const std::string& reason, const std::string& message,
+                        const std::map<std::string, std::string>& metadata = {}, int retry_seconds = 0);
+
+v1::GenerateResponse PromptInfoEvent(int64_t reused, int64_t prompt);
+v1::GenerateResponse DeltaEvent(int64_t position, const std::string& text, std::vector<int32_t> ids);
+v1::GenerateResponse FinishEvent(int64_t generated, int64_t position);
+
+}  // namespace weir
