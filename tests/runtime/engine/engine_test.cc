@@ -6,11 +6,11 @@
 #include <atomic>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "runtime/base/error.h"
 #include "tests/runtime/engine/runner_harness.h"
 #include "tests/support/count_allocations.h"
+#include "tests/support/notification.h"
 
 namespace weir::testing {
 namespace {
@@ -37,7 +37,7 @@ class Reader {
   }
   void Cancel() { Stream()->Cancel(); }
   const Collected& Wait() {
-    done_.WaitForNotification();
+    done_.Wait();
     return got_;
   }
 
@@ -55,18 +55,18 @@ class Reader {
   Mutex mu_;
   std::shared_ptr<TokenStream> stream_;
   Collected got_;
-  absl::Notification done_;
+  Notification done_;
 };
 
 template <class T>
 absl::StatusOr<T> Await(absl::AnyInvocable<void(Done<T>)> call) {
   absl::StatusOr<T> result = absl::UnknownError("no reply");
-  absl::Notification done;
+  Notification done;
   call([&](absl::StatusOr<T> reply) {
     result = std::move(reply);
     done.Notify();
   });
-  done.WaitForNotification();
+  done.Wait();
   return result;
 }
 
