@@ -45,15 +45,16 @@ std::string StopText(const v1::Finish& finish) {
   return "unknown";
 }
 
-std::string Summary(const GenerateResult& result) {
+// `first_tokens`: tokens of the first delta that had any. One message may carry many, so the rate counts what
+// came after it; it is left out when nothing did.
+std::string Summary(const GenerateResult& result, int64_t first_tokens) {
   const v1::Usage& usage = result.finish.usage();
   std::string line = fmt::format("{} tokens", usage.generated_tokens());
-  const bool any = result.time_to_first_token < absl::InfiniteDuration();
-  if (any) {
-    // The first token's time is the prompt's.
-    const double decode = absl::ToDoubleSeconds(result.elapsed - result.time_to_first_token);
-    if (usage.generated_tokens() > 1 && decode > 0)
-      line += fmt::format(", {:.1f} tok/s", static_cast<double>(usage.generated_tokens() - 1) / decode);
+  const int64_t later_tokens = usage.generated_tokens() - first_tokens;
+  if (first_tokens > 0) {
+    const double seconds = absl::ToDoubleSeconds(result.elapsed - result.time_to_first_token);
+    if (later_tokens > 0 && seconds > 0)
+      line += fmt::format(", {:.1f} tok/s", static_cast<double>(later_tokens) / seconds);
     line += fmt::format(", first after {:.0f} ms", absl::ToDoubleMilliseconds(result.time_to_first_token));
   }
   line += fmt::format("; prompt {} tokens", usage.prompt_tokens());
@@ -86,9 +87,11 @@ absl::Status RunGenerate(const GenerateOptions& options, Context* context) {
 
   const bool lines = request.output().logprobs() || request.output().has_top_logprobs();
   bool text_written = false;
+  int64_t first_tokens = 0;
   const absl::StatusOr<GenerateResult> result = client.GenerateEvents(
       request,
       [&](const v1::GenerateResponse& event) {
+        if (first_tokens == 0) first_tokens = event.delta().token_ids_size();
         if (context->json) {
           context->WriteJson(event);
         } else if (lines) {
@@ -105,7 +108,7 @@ absl::Status RunGenerate(const GenerateOptions& options, Context* context) {
   if (!result.ok()) return result.status();
   const bool stats =
       options.stats_given->count() > 0 ? options.stats : IsTerminal(STDERR_FILENO) && !context->json;
-  if (stats) Note(Summary(*result));
+  if (stats) Note(Summary(*result, first_tokens));
   return absl::OkStatus();
 }
 
