@@ -78,7 +78,7 @@ def write(master, config, tokenizer_file, out, trained_length):
     (out / "model.safetensors").chmod(0o644)
     dump(out / "config.json", config_json(config, trained_length))
     dump(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 0, "do_sample": True,
-                                          "temperature": 0.8, "top_p": 0.95})
+                                          "temperature": 0.7, "top_p": 0.9})
     mark = "<|endoftext|>"
     dump(out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": mark, "eos_token": mark, "unk_token": mark,
