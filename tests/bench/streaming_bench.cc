@@ -1,19 +1,18 @@
 // Streaming through the whole server with a model that costs next to nothing, against a bare gRPC callback
 // stream of the same messages: same process, same clients, same number of connections, in alternation.
 //
-// The server makes one message of all tokens that wait when a write is done. To get one token a message, the
-// model must not outrun the writer, so a step begins only when the clients hold the tokens of all steps but
-// the last `window` - 1: window 1 is lock-step, and a larger one lets messages overlap until tokens pile up.
-// Every line shows how many tokens its messages carried; "one token a message" means at most 1.05. Window 0
-// is no limit: the coalesced rate.
+// The server makes one message of all tokens that wait when a write is done. For one token a message,
+// EngineOptions::max_tokens_waiting is 1: a turn pauses until its token is taken, so the model makes the next
+// one while a message is being written, and never two. `step_us` is slept in each step, as a real model takes
+// time: with none, the engine makes many small steps. The coalesced rate is that of the default options.
 #include <atomic>
-#include <condition_variable>
+#include <chrono>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "benchmark/benchmark.h"
 #include "fmt/format.h"
 #include "grpcpp/create_channel.h"
@@ -26,46 +25,9 @@ namespace weir::bench {
 namespace {
 
 constexpr int kMaxStreams = 256;
-constexpr double kOneToken = 1.05;
 
 int NumChannels(int64_t streams) { return static_cast<int>(std::max<int64_t>(1, streams / 32)); }
 int64_t TokensPerStream(int64_t streams) { return std::max<int64_t>(400, 32'000 / streams); }
-
-// Holds the model back until the clients have what they are to have. BeforeStep: engine thread; Received:
-// any.
-class Pace {
- public:
-  void Reset(int64_t window) {
-    const std::lock_guard lock(mu_);
-    window_ = window;
-    pushed_.assign(1, 0);
-    received_ = 0;
-  }
-  void BeforeStep(int64_t tokens) {
-    std::unique_lock lock(mu_);
-    if (window_ == 0) return;
-    const int64_t steps = std::ssize(pushed_) - 1;
-    const int64_t needed = pushed_[static_cast<size_t>(std::max<int64_t>(0, steps + 1 - window_))];
-    pushed_.push_back(pushed_.back() + tokens);
-    wanted_ = needed;
-    WEIR_CHECK(enough_.wait_for(lock, std::chrono::seconds(30), [&] { return received_ >= needed; }));
-    wanted_ = kNobodyWaits;
-  }
-  void Received(int64_t tokens) {
-    if (received_.fetch_add(tokens) + tokens < wanted_) return;
-    { const std::lock_guard lock(mu_); }
-    enough_.notify_one();
-  }
-
- private:
-  static constexpr int64_t kNobodyWaits = int64_t{1} << 62;
-  std::mutex mu_;
-  std::condition_variable enough_;
-  int64_t window_ = 0;
-  std::vector<int64_t> pushed_;  // in total before each step
-  std::atomic<int64_t> received_{0};
-  std::atomic<int64_t> wanted_{kNobodyWaits};
-};
 
 // Writes the same delta max_tokens times, each write as soon as the last one is done.
 class BareReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse> {
@@ -115,11 +77,17 @@ struct Round {
   int64_t messages = 0;             // that carried tokens
   int64_t bytes = 0;                // of these
   std::vector<double> first_token;  // seconds, one per stream
+
+  void Add(const Round& other) {
+    tokens += other.tokens;
+    messages += other.messages;
+    bytes += other.bytes;
+  }
 };
 
 class Client final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
-  Client(Pace* pace, std::atomic<int>* running) : pace_(*pace), running_(*running) {}
+  explicit Client(std::atomic<int>* running) : running_(*running) {}
   void Start(v1::Generation::Stub* stub, const v1::GenerateRequest& request) {
     start_ = Clock::now();
     stub->async()->Generate(&context_, &request, this);
@@ -133,7 +101,6 @@ class Client final : public grpc::ClientReadReactor<v1::GenerateResponse> {
       tokens_ += tokens;
       ++messages_;
       bytes_ += static_cast<int64_t>(message_.ByteSizeLong());
-      pace_.Received(tokens);
     }
     StartRead(&message_);
   }
@@ -149,7 +116,6 @@ class Client final : public grpc::ClientReadReactor<v1::GenerateResponse> {
   }
 
  private:
-  Pace& pace_;
   std::atomic<int>& running_;
   grpc::ClientContext context_;
   v1::GenerateResponse message_;
@@ -160,63 +126,40 @@ class Client final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
 class World {
  public:
-  World() : weir_(Models(), Options()) {
+  World() : coalescing_(Models(), {}), one_token_(Models(), OneToken()) {
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&bare_service_);
-    bare_ = builder.BuildAndStart();
-    WEIR_CHECK(bare_ != nullptr);
+    bare_server_ = builder.BuildAndStart();
+    WEIR_CHECK(bare_server_ != nullptr);
     for (int i = 0; i < NumChannels(kMaxStreams); ++i) {
-      weir_stubs_.push_back(v1::Generation::NewStub(weir_.NewChannel()));
+      coalescing.push_back(v1::Generation::NewStub(coalescing_.NewChannel()));
+      one_token.push_back(v1::Generation::NewStub(one_token_.NewChannel()));
       grpc::ChannelArguments own;
       own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-      bare_stubs_.push_back(v1::Generation::NewStub(grpc::CreateCustomChannel(
+      bare.push_back(v1::Generation::NewStub(grpc::CreateCustomChannel(
           fmt::format("127.0.0.1:{}", port), grpc::InsecureChannelCredentials(), own)));
     }
     // Connects all channels, and tells how large the server's deltas are.
-    const Round round = Weir(kMaxStreams, 300, 1);
+    Run(coalescing, kMaxStreams, 10);
+    const Round round = Run(one_token, kMaxStreams, 300);
     bare_service_.SetMessageBytes(static_cast<size_t>(round.bytes / round.messages));
-    Bare(kMaxStreams, 10);
+    Run(bare, kMaxStreams, 10);
   }
-  ~World() { bare_->Shutdown(absl::ToChronoTime(absl::Now())); }
+  ~World() { bare_server_->Shutdown(std::chrono::system_clock::now()); }
 
-  Round Weir(int64_t streams, int64_t tokens, int64_t window) {
-    pace_.Reset(window);
-    return Run(weir_stubs_, streams, tokens);
-  }
-  Round Bare(int64_t streams, int64_t tokens) {
-    pace_.Reset(0);
-    return Run(bare_stubs_, streams, tokens);
-  }
-
- private:
   using Stubs = std::vector<std::unique_ptr<v1::Generation::Stub>>;
+  Stubs coalescing, one_token, bare;
+  std::atomic<int64_t> step_us{0};
 
-  std::vector<testing::ServedModel> Models() {
-    RunnerLimits limits;
-    limits.slots = kMaxStreams;
-    limits.max_step_seqs = kMaxStreams + 64;
-    std::shared_ptr<testing::FakeModel> fake;
-    std::vector<testing::ServedModel> models;
-    models.push_back(testing::MakeServedFake("fake", {}, limits, &fake));
-    fake->on_step = [this](const StepInput& input, const StepState&) {
-      pace_.BeforeStep(input.logit_rows.dim(0));
-    };
-    return models;
-  }
-  static testing::FixtureOptions Options() {
-    testing::FixtureOptions options;
-    options.engine.max_tokens_waiting = 1 << 22;  // window 0 outruns the clients by far
-    return options;
-  }
-
-  Round Run(const Stubs& stubs, int64_t streams, int64_t tokens) {
+  // `streams` calls of `tokens` tokens each, started at once.
+  static Round Run(const Stubs& stubs, int64_t streams, int64_t tokens) {
     const v1::GenerateRequest request = testing::GreedyRequest({1}, tokens);
     const int channels = NumChannels(streams);
     std::atomic<int> running{static_cast<int>(streams)};
     std::vector<std::unique_ptr<Client>> clients;
-    for (int64_t i = 0; i < streams; ++i) clients.push_back(std::make_unique<Client>(&pace_, &running));
+    for (int64_t i = 0; i < streams; ++i) clients.push_back(std::make_unique<Client>(&running));
     const auto start = Clock::now();
     for (int64_t i = 0; i < streams; ++i) clients[i]->Start(stubs[i % channels].get(), request);
     for (int left = running; left > 0; left = running) running.wait(left);
@@ -227,11 +170,28 @@ class World {
     return round;
   }
 
-  Pace pace_;
-  testing::ServerFixture weir_;
+ private:
+  std::vector<testing::ServedModel> Models() {
+    RunnerLimits limits;
+    limits.slots = kMaxStreams;
+    limits.max_step_seqs = kMaxStreams + 64;
+    std::shared_ptr<testing::FakeModel> fake;
+    std::vector<testing::ServedModel> models;
+    models.push_back(testing::MakeServedFake("fake", {}, limits, &fake));
+    fake->on_step = [this](const StepInput&, const StepState&) {
+      if (const int64_t us = step_us; us > 0) absl::SleepFor(absl::Microseconds(us));
+    };
+    return models;
+  }
+  static testing::FixtureOptions OneToken() {
+    testing::FixtureOptions options;
+    options.engine.max_tokens_waiting = 1;
+    return options;
+  }
+
+  testing::ServerFixture coalescing_, one_token_;
   BareService bare_service_;
-  std::unique_ptr<grpc::Server> bare_;
-  Stubs weir_stubs_, bare_stubs_;
+  std::unique_ptr<grpc::Server> bare_server_;
 };
 
 World& TheWorld() {
@@ -240,57 +200,69 @@ World& TheWorld() {
 }
 
 struct Best {
-  double ratio = 0, tokens_a_message = 0;
-  int64_t window = 0;
+  double ratio = 0;
+  int64_t step_us = 0;
 };
 std::map<int64_t, Best> best_of_streams;
 
-// Arguments: streams, window. Counters: messages/s of both and their ratio (aim: at least 0.5 at one token a
-// message), tokens a message, tokens/s, message bytes of both.
-void BM_Stream(benchmark::State& state) {
-  const int64_t streams = state.range(0), window = state.range(1), tokens = TokensPerStream(streams);
-  std::vector<double> rates, bare_rates, token_rates;
-  Round all;
+// Arguments: streams, step_us. Counters: messages/s of both and their ratio (aim at one token a message: at
+// least 0.5), tokens a message, tokens/s, message bytes of both, and the time to the first token of streams
+// that all start at once and go on (p99 of both, milliseconds).
+void Stream(benchmark::State& state, World::Stubs World::*stubs) {
+  const int64_t streams = state.range(0), tokens = TokensPerStream(streams);
+  World& world = TheWorld();
+  world.step_us = state.range(1);
+  std::vector<double> rates, bare_rates, token_rates, first, bare_first;
+  Round all, all_bare;
   for (auto _ : state) {
-    const Round round = TheWorld().Weir(streams, tokens, window);
-    const Round bare = TheWorld().Bare(streams, tokens);
+    const Round round = World::Run(world.*stubs, streams, tokens);
+    const Round bare = World::Run(world.bare, streams, tokens);
     state.SetIterationTime(round.seconds);
     rates.push_back(static_cast<double>(round.messages) / round.seconds);
     token_rates.push_back(static_cast<double>(round.tokens) / round.seconds);
     bare_rates.push_back(static_cast<double>(bare.messages) / bare.seconds);
-    all.tokens += round.tokens;
-    all.messages += round.messages;
-    all.bytes += round.bytes;
-    state.counters["bare_bytes"] = static_cast<double>(bare.bytes) / static_cast<double>(bare.messages);
+    first.insert(first.end(), round.first_token.begin(), round.first_token.end());
+    bare_first.insert(bare_first.end(), bare.first_token.begin(), bare.first_token.end());
+    all.Add(round);
+    all_bare.Add(bare);
   }
+  world.step_us = 0;
   const double rate = Quantile(&rates, 0.5), bare_rate = Quantile(&bare_rates, 0.5);
-  const double tokens_a_message = static_cast<double>(all.tokens) / static_cast<double>(all.messages);
   state.counters["messages/s"] = rate;
   state.counters["bare_messages/s"] = bare_rate;
   state.counters["ratio"] = rate / bare_rate;
-  state.counters["tokens_a_message"] = tokens_a_message;
+  state.counters["tokens_a_message"] = static_cast<double>(all.tokens) / static_cast<double>(all.messages);
   state.counters["tokens/s"] = Quantile(&token_rates, 0.5);
   state.counters["bytes"] = static_cast<double>(all.bytes) / static_cast<double>(all.messages);
-  Best& best = best_of_streams[streams];
-  if (tokens_a_message <= kOneToken && rate / bare_rate > best.ratio)
-    best = {rate / bare_rate, tokens_a_message, window};
+  state.counters["bare_bytes"] = static_cast<double>(all_bare.bytes) / static_cast<double>(all_bare.messages);
+  state.counters["first_p99_ms"] = Quantile(&first, 0.99) * 1e3;
+  state.counters["bare_first_p99_ms"] = Quantile(&bare_first, 0.99) * 1e3;
 }
-BENCHMARK(BM_Stream)
-    ->ArgNames({"streams", "window"})
-    ->ArgsProduct({{1}, {1, 2, 8, 32, 128, 0}})
-    ->ArgsProduct({{64, 256}, {1, 2, 3, 4, 8, 0}})
-    ->Iterations(5)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
 
-// Argument: calls of one token each that start at once, on open connections. Counters: milliseconds from the
-// start of the call to the token, and the ratio of the p99 (aim: at most 1.5).
+void BM_OneTokenAMessage(benchmark::State& state) {
+  Stream(state, &World::one_token);
+  WEIR_CHECK(state.counters["tokens_a_message"] == 1.0);
+  Best& best = best_of_streams[state.range(0)];
+  if (const double ratio = state.counters["ratio"]; ratio > best.ratio) best = {ratio, state.range(1)};
+}
+void StreamArgs(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"streams", "step_us"})->Iterations(5)->UseManualTime()->Unit(benchmark::kMillisecond);
+}
+BENCHMARK(BM_OneTokenAMessage)->Apply(StreamArgs)->Args({1, 0})->ArgsProduct({{64, 256}, {0, 50, 200, 500}});
+
+void BM_Coalesced(benchmark::State& state) { Stream(state, &World::coalescing); }
+BENCHMARK(BM_Coalesced)->Apply(StreamArgs)->ArgsProduct({{1, 64, 256}, {0}});
+
+// Argument: calls of one token each that start at once, on open connections, with the default options.
+// Counters: milliseconds from the start of the call to the token, and the ratio of the p99 (aim: at
+// most 1.5).
 void BM_TimeToFirstToken(benchmark::State& state) {
   const int64_t streams = state.range(0);
+  World& world = TheWorld();
   std::vector<double> weir, bare;
   for (auto _ : state) {
-    const Round round = TheWorld().Weir(streams, 1, 0);
-    const Round bare_round = TheWorld().Bare(streams, 1);
+    const Round round = World::Run(world.coalescing, streams, 1);
+    const Round bare_round = World::Run(world.bare, streams, 1);
     weir.insert(weir.end(), round.first_token.begin(), round.first_token.end());
     bare.insert(bare.end(), bare_round.first_token.begin(), bare_round.first_token.end());
     state.SetIterationTime(round.seconds);
@@ -308,13 +280,8 @@ BENCHMARK(BM_TimeToFirstToken)->ArgName("streams")->Arg(256)->Iterations(15)->Us
 
 void PrintBest() {
   for (const auto& [streams, best] : best_of_streams)
-    if (best.window > 0)
-      fmt::print(
-          "{} streams, one token a message: {:.2f} of the bare messages/s (window {}, {:.3f} tokens a "
-          "message)\n",
-          streams, best.ratio, best.window, best.tokens_a_message);
-    else
-      fmt::print("{} streams: no window kept to one token a message\n", streams);
+    fmt::print("{} streams, one token a message: {:.2f} of the bare messages/s, with {} us a step\n", streams,
+               best.ratio, best.step_us);
 }
 
 }  // namespace
