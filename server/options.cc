@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/ops/ragged_batch.h"
 #include "server/options_help.h"
 
 namespace weir {
@@ -138,8 +139,9 @@ void AddCapacityOptions(Pass* pass) {
       "25% of the memory limit.")
       ->group(group);
   app.add_option("--max-step-tokens", o->max_step_tokens,
-                 "Tokens that one step computes, prompts and decoding together. Default: 512.")
-      ->check(CLI::Range(1, 1 << 16))
+                 "Tokens that one step computes, prompts and decoding together. More than a chunk of 64. "
+                 "Default: 512.")
+      ->check(CLI::Range(kChunkTokens + 1, 1 << 16))
       ->type_name("N")
       ->group(group);
   app.add_option("--max-waiting", o->max_waiting,

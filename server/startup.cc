@@ -56,9 +56,10 @@ ServerOptions ServerOptionsOf(const Options& options) {
 }
 
 absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
-  LoadedEngine loaded;
-  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Device> device,
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Device> created,
                         CreateDevice(options.device, ComputeThreads(options)));
+  const std::shared_ptr<Device> device = std::move(created);
+  LoadedEngine loaded;  // after the device, whose memory its models hold
   std::vector<const LanguageModel*> decoders;
   for (const NamedFolder& named : options.models) {
     spdlog::info("loading models/{} from {}", named.name, named.folder);
@@ -81,7 +82,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
   engine.default_ttl = options.session_ttl;
   engine.max_ttl = options.max_session_ttl;
   engine.reader_stall = options.reader_stall;
-  WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(std::move(device), std::move(models), engine));
+  WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(device, std::move(models), engine));
   return loaded;
 }
 

@@ -25,10 +25,10 @@ absl::Status Draining() {
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options)
+Engine::Engine(std::shared_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options)
     : options_(options), device_(std::move(device)), models_(std::move(models)) {}
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::unique_ptr<Device> device,
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<Device> device,
                                                        std::vector<EngineModel> models,
                                                        const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(device), std::move(models), options));

@@ -63,7 +63,7 @@ using Done = absl::AnyInvocable<void(absl::StatusOr<T>)>;
 // notifier's thread.
 class Engine {
  public:
-  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::unique_ptr<Device> device,
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<Device> device,
                                                         std::vector<EngineModel> models,
                                                         const EngineOptions& options);
   ~Engine();  // Stop()s
@@ -105,7 +105,7 @@ class Engine {
 
  private:
   using Command = absl::AnyInvocable<void()>;
-  Engine(std::unique_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options);
+  Engine(std::shared_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options);
 
   // Any thread.
   bool Post(Command command);  // false when stopped; the command is then not run
@@ -121,7 +121,7 @@ class Engine {
   bool WaitForWork(absl::Time next_event);
 
   const EngineOptions options_;
-  const std::unique_ptr<Device> device_;
+  const std::shared_ptr<Device> device_;
   const std::vector<EngineModel> models_;
   std::vector<std::unique_ptr<ModelRunner>> runners_;
   std::unique_ptr<Notifier> notifier_;

@@ -188,6 +188,19 @@ TEST(ServerStart, WrongOptionsAndFoldersAreNamed) {
   Process bad_folder({WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--model", "/nonexistent"});
   EXPECT_EQ(bad_folder.Wait(), 3);
   EXPECT_THAT(bad_folder.output(), HasSubstr("/nonexistent"));
+  // A failure after the models are loaded is an error like any other.
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  for (const std::vector<std::string>& sizes :
+       {std::vector<std::string>{"--state-memory", "1"}, {"--state-memory", "1", "--kv-memory", "1"}}) {
+    std::vector<std::string> command = {WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--model",
+                                        folder.path()};
+    command.insert(command.end(), sizes.begin(), sizes.end());
+    Process no_room(command);
+    EXPECT_EQ(no_room.Wait(), 3) << no_room.output();
+  }
+  Process small_step({WEIR_SERVER_BINARY, "--model", folder.path(), "--max-step-tokens", "64"});
+  EXPECT_EQ(small_step.Wait(), 2) << small_step.output();
   Process bad_flag({WEIR_SERVER_BINARY, "--no-such-flag"});
   EXPECT_EQ(bad_flag.Wait(), 2);
 }

@@ -32,7 +32,7 @@ TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
                                      "model = [\"file=/f\"]\n"
                                      "slots = 11\n"
                                      "max-waiting = 12\n"
-                                     "max-step-tokens = 13\n"
+                                     "max-step-tokens = 130\n"
                                      "reflection = \"off\"\n"
                                      "state-memory = \"1GiB\"\n");
   const Options options = MustParse(
@@ -40,7 +40,7 @@ TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
       {{"WEIR_SLOTS", "21"}, {"WEIR_MAX_WAITING", "22"}, {"WEIR_DRAIN_TIMEOUT", "7s"}, {"HOME", "/root"}});
   EXPECT_EQ(options.slots, 31);
   EXPECT_EQ(options.max_waiting, 22);
-  EXPECT_EQ(options.max_step_tokens, 13);
+  EXPECT_EQ(options.max_step_tokens, 130);
   EXPECT_FALSE(options.reflection);
   EXPECT_EQ(options.state_memory.bytes, int64_t{1} << 30);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(7));
