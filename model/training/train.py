@@ -157,7 +157,8 @@ def main():
         if time.time() - saved_at > 60 * args.save_minutes:
             keep()
             saved_at = time.time()
-    note(True)
+    if recent:
+        note(True)
     keep()
     export.write(optimizer.master, config, args.tokenizer, Path(args.out), trained_length=args.length)
     print(f"exported to {args.out}", flush=True)
