@@ -134,7 +134,7 @@ TEST_F(Calls, SessionsGetAndForkTakeIdsAndNames) {
   EXPECT_EQ(json["position"], 1234);
   EXPECT_EQ(json["expire_time"], "2023-11-14T22:13:20Z");
   EXPECT_EQ(json["recent_token_ids"], nlohmann::json({4, 5}));
-  server_.answers.clear();
+  server_.answers = std::map<std::string, std::string>();
   EXPECT_EQ(Run({"sessions", "fork", "s", "--id", "child", "--etag", "e5"}).out, "sessions/child\n");
   ExpectRequest<v1::ForkSessionRequest>(server_, "name: 'sessions/s' session_id: 'child' etag: 'e5'");
 }

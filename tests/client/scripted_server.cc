@@ -11,6 +11,8 @@
 namespace weir {
 
 ScriptedServer::ScriptedServer() {
+  on_generate = Texts({"a", "b"});
+  health = grpc::health::v1::HealthCheckResponse::SERVING;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(static_cast<v1::Generation::Service*>(this));
@@ -65,16 +67,17 @@ grpc::Status ScriptedServer::Answer(const grpc::ServerContext& context,
                                     const google::protobuf::Message& request,
                                     google::protobuf::Message* response) {
   Record(context, request);
-  if (!status.ok()) return status;
-  const auto at = answers.find(response->GetTypeName());
-  if (at != answers.end()) WEIR_CHECK(google::protobuf::TextFormat::ParseFromString(at->second, response));
+  if (const grpc::Status failure = status.Get(); !failure.ok()) return failure;
+  const std::map<std::string, std::string> texts = answers.Get();
+  const auto at = texts.find(response->GetTypeName());
+  if (at != texts.end()) WEIR_CHECK(google::protobuf::TextFormat::ParseFromString(at->second, response));
   return grpc::Status::OK;
 }
 
 grpc::Status ScriptedServer::Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                                       Writer* writer) {
   Record(*context, *request);
-  return on_generate(context, writer);
+  return on_generate.Get()(context, writer);
 }
 
 grpc::Status ScriptedServer::CreateSession(grpc::ServerContext* c, const v1::CreateSessionRequest* q,
@@ -130,7 +133,7 @@ grpc::Status ScriptedServer::GetServerInfo(grpc::ServerContext* c, const v1::Get
 }
 grpc::Status ScriptedServer::Check(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,
                                    grpc::health::v1::HealthCheckResponse* response) {
-  response->set_status(health);
+  response->set_status(health.Get());
   return grpc::Status::OK;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -17,8 +18,27 @@
 
 namespace weir {
 
-// Members may be set before the first call; handlers run on gRPC's threads. What arrived is read after the
-// call has returned.
+// A part of the script: set by the test, read by gRPC's threads. The socket between them orders both, but
+// ThreadSanitizer does not see into gRPC.
+template <class T>
+class Scripted {
+ public:
+  Scripted() = default;
+  void operator=(T value) {
+    const std::lock_guard<std::mutex> lock(mu_);
+    value_ = std::move(value);
+  }
+  T Get() const {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return value_;
+  }
+
+ private:
+  mutable std::mutex mu_;
+  T value_{};
+};
+
+// Handlers run on gRPC's threads. What arrived is read after the call has returned.
 class ScriptedServer : private v1::Generation::Service,
                        private v1::Sessions::Service,
                        private v1::Models::Service,
@@ -35,11 +55,10 @@ class ScriptedServer : private v1::Generation::Service,
 
   // A whole turn: prompt_info, one delta of one token per text, finish.
   static OnGenerate Texts(std::vector<std::string> texts);
-  OnGenerate on_generate = Texts({"a", "b"});
-  grpc::Status status;  // of every unary call but Check
-  grpc::health::v1::HealthCheckResponse::ServingStatus health =
-      grpc::health::v1::HealthCheckResponse::SERVING;
-  std::map<std::string, std::string> answers;  // full name of a message: its text format
+  Scripted<OnGenerate> on_generate;                                       // at first: the texts "a" and "b"
+  Scripted<grpc::Status> status;                                          // of every unary call but Check
+  Scripted<grpc::health::v1::HealthCheckResponse::ServingStatus> health;  // at first: SERVING
+  Scripted<std::map<std::string, std::string>> answers;  // full name of a message: its text format
 
   v1::GenerateRequest generate_request() const { return Last<v1::GenerateRequest>(); }
   template <class Message>
