@@ -55,7 +55,7 @@ std::string ZooFolder(const std::string& name) { return std::string(WEIR_SOURCE_
 
 LoadedModel LoadZooModel(const std::string& name, Device& device) {
   const testing::TempDir folder;
-  std::filesystem::copy(ZooFolder(name), folder.path(), std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(ZooFolder(name), folder.path(), std::filesystem::copy_options::recursive);
   RaisePositions(folder.path());
   return Load(folder.path(), device);
 }

@@ -204,7 +204,7 @@ void BM_Prefill(benchmark::State& state, const std::string& mixer) {
 }
 
 BENCHMARK_CAPTURE(BM_Decode, softmax, "softmax")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, softmax, "softmax")->Arg(512)->Arg(2048)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, softmax, "softmax")->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
 BENCHMARK(BM_DecodeAtDepth)->Arg(1024)->Arg(4096)->Arg(16384)->UseRealTime();
 BENCHMARK_CAPTURE(BM_Decode, linear, "linear_attention")
     ->Arg(1)
@@ -213,7 +213,7 @@ BENCHMARK_CAPTURE(BM_Decode, linear, "linear_attention")
     ->Arg(64)
     ->Arg(256)
     ->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, linear, "linear_attention")->Arg(512)->Arg(2048)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, linear, "linear_attention")->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
 
 }  // namespace
 }  // namespace weir::bench
