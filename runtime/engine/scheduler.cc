@@ -10,6 +10,9 @@
 namespace weir {
 namespace {
 
+// Of what the decodes of a step cost: a quarter of the step's doubling is left to estimates that are off.
+constexpr double kPrefillShare = 0.75;
+
 bool IsDecoder(const SeqView& seq) { return seq.generating && seq.pending == 1; }
 
 }  // namespace
@@ -107,7 +110,7 @@ void Scheduler::PlanPrefill(double decode_cost, StepPlan* plan) {
   const bool beside_decodes = plan->num_decodes > 0;
   const int64_t guaranteed = std::max(granule, limits_.min_prefill_tokens);
   int64_t tokens_left = limits_.max_step_tokens - plan->num_decodes;
-  double budget = decode_cost;
+  double budget = decode_cost * kPrefillShare;
   for (const Waiting& waiting : waiting_) {
     if (tokens_left == 0 || static_cast<int>(plan->runs.size()) == limits_.max_step_seqs) break;
     const int64_t position = waiting.seq->position;

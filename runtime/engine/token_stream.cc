@@ -64,13 +64,16 @@ bool TokenStream::ReaderTooSlow(absl::Time now, absl::Duration stall) const {
 
 void TokenStream::Drain(StreamChunk* chunk) {
   chunk->Clear();
+  bool was_full;
   {
     MutexLock lock(&mu_);
     chunk->top_count = waiting_.top_count;
     std::swap(*chunk, waiting_);
     reader_idle_ = chunk->empty();
+    // Under the lock: a Push after the swap may fill the stream again.
+    was_full = full_.exchange(false, std::memory_order_acq_rel);
   }
-  if (full_.exchange(false, std::memory_order_acq_rel) && on_progress_) on_progress_();
+  if (was_full && on_progress_) on_progress_();
 }
 
 void TokenStream::Cancel() {

@@ -112,7 +112,8 @@ TEST(Scheduler, EveryDecoderRunsInEveryStep) {
   for (int step = 0; step < 5; ++step) {
     scheduler.Plan(seqs, &plan);
     EXPECT_EQ(plan.num_decodes, 200);
-    EXPECT_EQ(plan.num_prefill_tokens, 192) << "three chunks cost less than 200 decodes, four more";
+    EXPECT_EQ(plan.num_prefill_tokens, 128)
+        << "two chunks cost less than three quarters of 200 decodes, three more";
     Apply(plan, &seqs);
   }
 }
@@ -157,7 +158,8 @@ int RunBesideDecoders(const SchedulerLimits& limits) {
     const double prefill_cost = CostOf(limits, seqs[63].position, plan.num_prefill_tokens);
     EXPECT_EQ(plan.num_decodes, 63);
     EXPECT_GE(plan.num_prefill_tokens, 1);
-    EXPECT_TRUE(prefill_cost <= decode_cost * (1 + 1e-9) || plan.num_prefill_tokens <= limits.prefill_granule)
+    EXPECT_TRUE(prefill_cost <= decode_cost * 0.75 * (1 + 1e-9) ||
+                plan.num_prefill_tokens <= limits.prefill_granule)
         << prefill_cost << " against " << decode_cost;
     Apply(plan, &seqs);
     ++steps;
@@ -165,7 +167,7 @@ int RunBesideDecoders(const SchedulerLimits& limits) {
   return steps;
 }
 
-TEST(Scheduler, BesideDecodersPrefillCostsNoMoreThanTheyDo) {
+TEST(Scheduler, BesideDecodersPrefillCostsThreeQuartersOfThem) {
   SchedulerLimits fixed;
   EXPECT_EQ(RunBesideDecoders(fixed), 313) << "one chunk of 64 a step";
 
@@ -174,8 +176,8 @@ TEST(Scheduler, BesideDecodersPrefillCostsNoMoreThanTheyDo) {
   paged.flops_per_token_and_position = 1e-3;
   // The prompt costs 2.2e5 by this model, a step's decodes at first 80 and in the end about 200.
   const int steps = RunBesideDecoders(paged);
-  EXPECT_GT(steps, 220'000 / 230);
-  EXPECT_LT(steps, 220'000 / 80);
+  EXPECT_GT(steps, 220'000 / 170);
+  EXPECT_LT(steps, 220'000 / 60);
 }
 
 TEST(Scheduler, AGuaranteedShareOfPrefillCanBeSet) {
@@ -431,7 +433,7 @@ void RunWorld(const SchedulerLimits& limits, std::vector<Session>* sessions, std
     ASSERT_LE(tokens, limits.max_step_tokens);
     ASSERT_LE(static_cast<int>(plan.runs.size()), limits.max_step_seqs);
     if (decodes > 0) {
-      ASSERT_TRUE(prefill_cost <= decode_cost * (1 + 1e-9) ||
+      ASSERT_TRUE(prefill_cost <= decode_cost * 0.75 * (1 + 1e-9) ||
                   plan.num_prefill_tokens <= std::max(granule, limits.min_prefill_tokens));
     }
   }
