@@ -25,9 +25,35 @@ class TokenizerText final : public TokenText {
   const std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
+class IdsOnlyText final : public TokenText {
+ public:
+  explicit IdsOnlyText(int32_t size) : size_(size) {}
+  std::string_view Piece(int32_t /*id*/, bool /*at_start*/) const override { return ""; }
+  bool IsSpecial(int32_t /*id*/) const override { return false; }
+  int32_t size() const override { return size_; }
+
+ private:
+  const int32_t size_;
+};
+
 absl::Status In(const std::string& folder, const absl::Status& status) {
   return absl::Status(status.code(),
                       fmt::format("model folder '{}': {}", folder, std::string(status.message())));
+}
+
+absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& model_folder,
+                                                               const std::string& own_folder) {
+  const std::string& folder = own_folder.empty() ? model_folder : own_folder;
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(folder);
+  if (tokenizer.ok()) return std::shared_ptr<const Tokenizer>(*std::move(tokenizer));
+  if (!own_folder.empty())
+    return absl::Status(tokenizer.status().code(), fmt::format("tokenizer folder '{}': {}", folder,
+                                                               std::string(tokenizer.status().message())));
+  if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
+  return absl::NotFoundError(
+      "has no tokenizer.json; take that of another folder with --tokenizer FOLDER, or serve token ids only "
+      "with "
+      "--tokenizer none");
 }
 
 absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, const LoadOptions& options) {
@@ -40,9 +66,10 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   WEIR_ASSIGN_OR_RETURN(loaded.architecture, Architecture(config));
   WEIR_ASSIGN_OR_RETURN(const WeightMap weights, WeightMap::Open(folder));
   WEIR_ASSIGN_OR_RETURN(loaded.defaults, GenerationDefaults::Load(folder));
-  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Load(folder));
-  loaded.tokenizer = std::move(tokenizer);
-  loaded.text = std::make_shared<TokenizerText>(loaded.tokenizer);
+  if (!options.ids_only) {
+    WEIR_ASSIGN_OR_RETURN(loaded.tokenizer, LoadTokenizer(folder, options.tokenizer_folder));
+    loaded.text = std::make_shared<TokenizerText>(loaded.tokenizer);
+  }
 
   FamilyOptions family_options;
   family_options.kv_dtype = options.kv_dtype;
@@ -55,14 +82,17 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   loaded.weight_dtype = decoder->weight_dtype();
   loaded.decoder = std::move(decoder);
 
-  if (loaded.tokenizer->vocab_size() > loaded.decoder->vocab_size())
+  if (!loaded.tokenizer)
+    loaded.text = std::make_shared<IdsOnlyText>(loaded.decoder->vocab_size());
+  else if (loaded.tokenizer->vocab_size() > loaded.decoder->vocab_size())
     return absl::InvalidArgumentError(
         fmt::format("tokenizer.json has {} tokens but the model only {}; they do not belong together",
                     loaded.tokenizer->vocab_size(), loaded.decoder->vocab_size()));
   loaded.eos_ids = loaded.defaults.eos_token_ids;
   std::sort(loaded.eos_ids.begin(), loaded.eos_ids.end());
   WEIR_ASSIGN_OR_RETURN(const uint64_t weights_fingerprint, weights.Fingerprint());
-  loaded.fingerprint = weights_fingerprint ^ (loaded.tokenizer->fingerprint() * 0x9e3779b97f4a7c15u);
+  loaded.fingerprint = weights_fingerprint;
+  if (loaded.tokenizer) loaded.fingerprint ^= loaded.tokenizer->fingerprint() * 0x9e3779b97f4a7c15u;
   return loaded;
 }
 

@@ -19,6 +19,10 @@ struct LoadOptions {
   // Keep bf16 weights as f32 and so compute in f32 throughout: twice the bytes, for comparison with
   // references.
   bool f32_weights = false;
+  // Folder with the tokenizer.json to use; empty: the model's own folder.
+  std::string tokenizer_folder;
+  // No tokenizer at all: prompts and answers are token ids, and generated ids add no text.
+  bool ids_only = false;
 };
 
 struct LoadedModel {
@@ -26,8 +30,8 @@ struct LoadedModel {
   std::string architecture;  // as config.json says, e.g. "LlamaForCausalLM"
   std::string mixer;         // "softmax", "linear_attention", …
   std::shared_ptr<const LanguageModel> decoder;
-  std::shared_ptr<const Tokenizer> tokenizer;
-  std::shared_ptr<const TokenText> text;  // the tokenizer as the engine sees it
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: token ids only
+  std::shared_ptr<const TokenText> text;       // the tokenizer as the engine sees it; never null
   GenerationDefaults defaults;
   int64_t parameter_count = 0;
   int64_t weight_bytes = 0;

@@ -98,6 +98,22 @@ absl::StatusOr<NamedFolder> ParseModel(std::string_view text) {
   return model;
 }
 
+absl::StatusOr<TokenizerChoice> ParseTokenizer(std::string_view text) {
+  TokenizerChoice choice;
+  const size_t equals = text.find('=');
+  std::string_view folder = text;
+  if (equals != std::string_view::npos) {
+    choice.model = std::string(text.substr(0, equals));
+    folder = text.substr(equals + 1);
+    if (!IsValidId(choice.model))
+      return absl::InvalidArgumentError(
+          fmt::format("{} is no model name ({}); write name=folder", Quoted(choice.model), kIdPattern));
+  }
+  if (folder.empty()) return absl::InvalidArgumentError(fmt::format("{} names no folder", Quoted(text)));
+  if (folder != "none") choice.folder = std::string(folder);
+  return choice;
+}
+
 bool IsLoopback(std::string_view listen) {
   if (listen.substr(0, 5) == "unix:") return true;
   if (listen.substr(0, 6) == "[::1]:") return true;

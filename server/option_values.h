@@ -34,6 +34,14 @@ struct NamedFolder {
 // "name=folder" or "folder", which is then named after its last component.
 absl::StatusOr<NamedFolder> ParseModel(std::string_view text);
 
+struct TokenizerChoice {
+  std::string model;   // empty: every model whose folder has none
+  std::string folder;  // empty: token ids only ("none")
+};
+
+// "[model=]folder" or "[model=]none".
+absl::StatusOr<TokenizerChoice> ParseTokenizer(std::string_view text);
+
 // Whether only this machine can reach `listen`: localhost, 127.0.0.0/8, [::1] or a unix socket.
 bool IsLoopback(std::string_view listen);
 

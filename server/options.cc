@@ -26,6 +26,7 @@ struct Pass {
   std::string* config;
   CLI::App app{std::string(kSummary), "weir-server"};
   std::vector<std::string> models;
+  std::vector<std::string> tokenizers;
 };
 
 template <class T>
@@ -56,6 +57,15 @@ void AddModelOptions(Pass* pass) {
   app.add_option("--model", pass->models,
                  "Model to serve: a folder with config.json, *.safetensors and tokenizer.json, served as "
                  "models/NAME (default: the folder's name). Repeat for more models.")
+      ->type_name("[NAME=]FOLDER")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Models");
+  app.add_option(
+         "--tokenizer", pass->tokenizers,
+         "Folder whose tokenizer.json a model takes: that of model NAME, or without a name every model whose "
+         "folder has none. 'none' instead of a folder: token ids only, no text. Repeat for more.")
       ->type_name("[NAME=]FOLDER")
       ->expected(1)
       ->allow_extra_args(false)
@@ -197,6 +207,12 @@ absl::Status RunPass(Pass* pass, const std::string& where, const std::function<v
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }
+  if (!pass->tokenizers.empty()) pass->options->tokenizers.clear();
+  for (const std::string& text : pass->tokenizers) {
+    absl::StatusOr<TokenizerChoice> choice = ParseTokenizer(text);
+    if (!choice.ok()) return refuse("--tokenizer: " + std::string(choice.status().message()));
+    pass->options->tokenizers.push_back(*std::move(choice));
+  }
   if (pass->models.empty()) return absl::OkStatus();
   // A source that names models replaces those of the sources below it.
   pass->options->models.clear();
@@ -242,7 +258,7 @@ absl::Status ReadFile(const std::string& path, Options* options) {
 
 std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::string& value) {
   std::vector<std::string> args;
-  if (flag != "--model") return {flag + "=" + value};
+  if (flag != "--model" && flag != "--tokenizer") return {flag + "=" + value};
   for (const std::string& part : CLI::detail::split(value, ',')) args.push_back(flag + "=" + part);
   return args;
 }
@@ -277,6 +293,15 @@ absl::Status CheckOptions(const Options& options) {
   for (const NamedFolder& model : options.models)
     if (!names.insert(model.name).second)
       return refuse(fmt::format("two models are named {}; write --model NAME=FOLDER", Quoted(model.name)));
+  std::set<std::string> chosen;
+  for (const TokenizerChoice& choice : options.tokenizers) {
+    if (!choice.model.empty() && !names.contains(choice.model))
+      return refuse(fmt::format("--tokenizer names model {}, which is not served", Quoted(choice.model)));
+    if (!chosen.insert(choice.model).second)
+      return refuse(choice.model.empty()
+                        ? "two --tokenizer without a model's name; write --tokenizer NAME=FOLDER"
+                        : fmt::format("two --tokenizer for model {}", Quoted(choice.model)));
+  }
   if (!options.insecure && !IsLoopback(options.listen))
     return refuse(
         fmt::format("--listen {} can be reached from other machines, and this server has neither TLS nor "

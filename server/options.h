@@ -15,6 +15,7 @@ namespace weir {
 
 struct Options {
   std::vector<NamedFolder> models;
+  std::vector<TokenizerChoice> tokenizers;
   std::string listen = "127.0.0.1:7070";
   bool insecure = false;
   bool reflection = true;

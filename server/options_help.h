@@ -19,7 +19,7 @@ PRECEDENCE
 
 ENVIRONMENT
   Every option but --help and --version: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
-  WEIR_MAX_STEP_TOKENS. WEIR_MODEL takes several models separated by commas, WEIR_INSECURE true or false.
+  WEIR_MAX_STEP_TOKENS. WEIR_MODEL and WEIR_TOKENIZER take several separated by commas, WEIR_INSECURE true or false.
   Other variables that begin with WEIR_ are errors, but for WEIR_SERVER, which is weir's, and the addresses that
   Kubernetes adds for services.
 

@@ -1,5 +1,6 @@
 #include "server/startup.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "fmt/format.h"
@@ -24,6 +25,20 @@ CapacityRequest CapacityOf(const Options& options) {
   request.max_step_tokens = options.max_step_tokens;
   request.max_waiting = options.max_waiting;
   return request;
+}
+
+// What the options say of the tokenizer of `model`.
+void ChooseTokenizer(const Options& options, const NamedFolder& model, LoadOptions* load) {
+  const TokenizerChoice* chosen = nullptr;
+  for (const TokenizerChoice& choice : options.tokenizers) {
+    if (choice.model == model.name) chosen = &choice;
+    if (choice.model.empty() && chosen == nullptr &&
+        !std::filesystem::exists(model.folder + "/tokenizer.json"))
+      chosen = &choice;
+  }
+  if (chosen == nullptr) return;
+  load->tokenizer_folder = chosen->folder;
+  load->ids_only = chosen->folder.empty();
 }
 
 void LogModel(const LoadedModel& model, const CapacityPlan& plan, int wanted_slots) {
@@ -65,6 +80,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
     spdlog::info("loading models/{} from {}", named.name, named.folder);
     LoadOptions load;
     load.kv_dtype = options.kv_dtype;
+    ChooseTokenizer(options, named, &load);
     WEIR_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(named.folder, *device, load));
     model.name = named.name;
     decoders.push_back(model.decoder.get());

@@ -1,6 +1,7 @@
 #include "model/weights/weight_map.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -115,8 +116,12 @@ absl::StatusOr<WeightMap> WeightMap::Open(const std::string& folder) {
   const std::string index_path = fmt::format("{}/{}", folder, kIndexFile);
   absl::StatusOr<ShardIndex> index = ReadIndex(index_path);
   if (absl::IsNotFound(index.status())) {
-    return absl::NotFoundError(fmt::format("{} has neither {} nor {}; other weight formats must be converted",
-                                           folder, kSingleFile, kIndexFile));
+    const bool has_bin = std::filesystem::exists(folder + "/pytorch_model.bin") ||
+                         std::filesystem::exists(folder + "/pytorch_model.bin.index.json");
+    return absl::NotFoundError(
+        fmt::format("{} has neither {} nor {}; {}", folder, kSingleFile, kIndexFile,
+                    has_bin ? "its pytorch_model.bin has to be converted with model/training/convert_bin.py"
+                            : "other weight formats must be converted"));
   }
   if (!index.ok()) return index.status();
   std::vector<std::string> absent;

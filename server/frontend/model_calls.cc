@@ -25,6 +25,10 @@ absl::Status ReplyTooLarge(std::string_view field, int64_t limit) {
                                   limit));
 }
 
+absl::Status NoTokenizer(const LoadedModel& model) {
+  return InvalidField("model", fmt::format("{} has no tokenizer", ModelName(model.name)));
+}
+
 // The pieces of `ids` in order, as a stream of that text would have them.
 class PieceReader {
  public:
@@ -52,6 +56,7 @@ v1::Model ModelToProto(const LoadedModel& model) {
   const std::string_view dtype = DTypeName(model.weight_dtype);
   out.set_weight_dtype(dtype.data(), dtype.size());
   out.set_vocab_size(model.decoder->vocab_size());
+  out.set_has_tokenizer(model.tokenizer != nullptr);
   out.set_context_limit(model.decoder->context_limit());
   v1::StateCost* state = out.mutable_state();
   state->set_fixed_bytes(StateArena::SlotBytes(model.decoder->States()));
@@ -94,6 +99,7 @@ absl::StatusOr<v1::TokenizeResponse> Tokenize(const Frontend& frontend, const v1
   WEIR_RETURN_IF_ERROR(CheckAlive(cancelled.load(), call.deadline, "before the text was tokenized"));
   WEIR_ASSIGN_OR_RETURN(const int index, frontend.ResolveModel(request.model(), "model"));
   const LoadedModel& model = frontend.models()[index];
+  if (!model.tokenizer) return NoTokenizer(model);
   if (static_cast<int64_t>(request.text().size()) > frontend.options().max_text_bytes)
     return InvalidField("text", fmt::format("has {} bytes; this server takes at most {} at once",
                                             request.text().size(), frontend.options().max_text_bytes));
@@ -127,6 +133,7 @@ absl::StatusOr<v1::DetokenizeResponse> Detokenize(const Frontend& frontend,
                                                   const std::atomic<bool>& cancelled) {
   WEIR_ASSIGN_OR_RETURN(const int index, frontend.ResolveModel(request.model(), "model"));
   const LoadedModel& model = frontend.models()[index];
+  if (!model.tokenizer) return NoTokenizer(model);
   v1::DetokenizeResponse response;
   PieceReader pieces(*model.text);
   Utf8Stream utf8;

@@ -68,6 +68,9 @@ void ReadStop(const v1::StopConditions& request, const LoadedModel& model, TurnP
     if (const auto time = ReadDuration(request.max_time(), "stop.max_time", violations))
       out->max_time = *time;
 
+  if (request.strings_size() > 0 && !model.tokenizer)
+    violations->Add("stop.strings",
+                    "the model has no tokenizer, so its answers have no text; use stop.token_ids");
   bool good = true;
   auto refuse = [&](const std::string& field, const std::string& description) {
     violations->Add(field, description);
@@ -105,6 +108,8 @@ void ReadStop(const v1::StopConditions& request, const LoadedModel& model, TurnP
 
 void CheckPrompt(const v1::Prompt& prompt, const LoadedModel& model, int64_t max_text_bytes,
                  FieldViolations* violations) {
+  if (prompt.has_text() && !model.tokenizer)
+    violations->Add("prompt.text", "the model has no tokenizer; send token_ids");
   if (static_cast<int64_t>(prompt.text().size()) > max_text_bytes)
     violations->Add("prompt.text", fmt::format("has {} bytes; this server takes at most {} at once",
                                                prompt.text().size(), max_text_bytes));

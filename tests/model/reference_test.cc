@@ -64,7 +64,9 @@ class Zoo : public ::testing::TestWithParam<std::string> {};
 TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
   const std::string folder = std::string(WEIR_SOURCE_DIR "/model/zoo/") + GetParam();
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
-  const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, {.kv_dtype = {}, .f32_weights = true});
+  LoadOptions f32;
+  f32.f32_weights = true;
+  const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, f32);
   ASSERT_TRUE(model.ok()) << model.status();
   ModelHarness harness(model->decoder, *device);
   const json cases = ReadJson(folder + "/expected.json").at("cases");

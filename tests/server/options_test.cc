@@ -25,6 +25,24 @@ std::string Refusal(const std::vector<std::string>& args, const Environment& env
   return std::string(line.status().message());
 }
 
+TEST(Options, TokenizersAreChosenByModel) {
+  Options options =
+      MustParse({"--model", "a=/m/a", "--model", "b=/m/b", "--tokenizer", "a=/t", "--tokenizer", "none"});
+  ASSERT_EQ(options.tokenizers.size(), 2u);
+  EXPECT_EQ(options.tokenizers[0].model, "a");
+  EXPECT_EQ(options.tokenizers[0].folder, "/t");
+  EXPECT_EQ(options.tokenizers[1].model, "");
+  EXPECT_EQ(options.tokenizers[1].folder, "") << "token ids only";
+  options = MustParse({"--model", "a=/m/a"}, {{"WEIR_TOKENIZER", "a=none,/t"}});
+  ASSERT_EQ(options.tokenizers.size(), 2u);
+  EXPECT_EQ(options.tokenizers[0].folder, "");
+  EXPECT_EQ(options.tokenizers[1].folder, "/t");
+  EXPECT_THAT(Refusal({"--model", "a=/m/a", "--tokenizer", "c=/t"}), HasSubstr("names model 'c'"));
+  EXPECT_THAT(Refusal({"--model", "a=/m/a", "--tokenizer", "/t", "--tokenizer", "/u"}),
+              HasSubstr("NAME=FOLDER"));
+  EXPECT_THAT(Refusal({"--model", "a=/m/a", "--tokenizer", "a="}), HasSubstr("names no folder"));
+}
+
 TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
   testing::TempDir dir;
   const std::string file = dir.Write("weir.conf",
