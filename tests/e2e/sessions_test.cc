@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <set>
 #include <thread>
 
 #include "tests/support/server_fixture.h"
@@ -39,6 +40,13 @@ class Sessions : public ::testing::TestWithParam<std::string> {
     const grpc::Status status = fixture_->sessions().CreateSession(&context, request, &session);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return session.name();
+  }
+  void Delete(const std::string& name) {
+    grpc::ClientContext context;
+    v1::DeleteSessionRequest request;
+    request.set_name(name);
+    google::protobuf::Empty nothing;
+    EXPECT_TRUE(fixture_->sessions().DeleteSession(&context, request, &nothing).ok()) << name;
   }
   std::vector<int32_t> Turn(const std::string& session, const std::vector<int32_t>& prompt,
                             int64_t max_tokens) {
@@ -117,6 +125,40 @@ TEST_P(Sessions, OutputDoesNotDependOnWhatSharesTheBatch) {
     EXPECT_EQ(Turn(Create("crowded" + std::to_string(round)), Prompt(70), 60), want);
   stop.store(true);
   for (std::thread& other : others) other.join();
+}
+
+// Every slot held long sessions before; what is new there begins from nothing.
+TEST_P(Sessions, SES_02_SlotsOfClosedSessionsAreAsNew) {
+  const std::vector<int32_t> want = Turn(Create("fresh"), Prompt(1), 40);
+  Delete("sessions/fresh");
+  for (int i = 0; i < 8; ++i) Turn(Create("old" + std::to_string(i)), Prompt(90 + i), 20);
+  for (int i = 0; i < 8; ++i) Delete("sessions/old" + std::to_string(i));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(Turn(Create("new" + std::to_string(i)), Prompt(1), 40), want) << i;
+}
+
+TEST_P(Sessions, SMP_14_ForksDrawByTheirOwnSeeds) {
+  Turn(Create("parent"), Prompt(40), 5);
+  const auto draw = [&](const std::string& child, uint64_t seed) {
+    grpc::ClientContext context, turn_context;
+    v1::ForkSessionRequest fork;
+    fork.set_name("sessions/parent");
+    fork.set_session_id(child);
+    v1::Session session;
+    EXPECT_TRUE(fixture_->sessions().ForkSession(&context, fork, &session).ok());
+    v1::GenerateRequest request = GreedyRequest({}, 32);
+    request.clear_prompt();
+    request.set_session(session.name());
+    request.mutable_sampling()->set_temperature(1);
+    request.mutable_sampling()->set_seed(seed);
+    request.mutable_stop()->set_ignore_eos(true);
+    const Answer answer = Generate(fixture_->generation(), request);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    return answer.token_ids;
+  };
+  std::vector<std::vector<int32_t>> drawn;
+  for (uint64_t seed = 1; seed <= 4; ++seed) drawn.push_back(draw("fork" + std::to_string(seed), seed));
+  EXPECT_EQ(std::set(drawn.begin(), drawn.end()).size(), 4u) << "each seed has a text of its own";
+  EXPECT_EQ(draw("again", 3), drawn[2]) << "and the same one on an equal fork";
 }
 
 INSTANTIATE_TEST_SUITE_P(State, Sessions, ::testing::Values("linear_attention", "softmax"),
