@@ -26,10 +26,16 @@ endif()
 
 if(WEIR_SANITIZE)
   # Instrumented code makes gcc 12 see uninitialised uses where there are none; the other presets still look.
-  target_compile_options(weir_compile INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(weir_compile INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
+  endif()
   target_compile_options(weir_compile INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${WEIR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   target_link_options(weir_compile INTERFACE -fsanitize=${WEIR_SANITIZE})
+endif()
+
+if(WEIR_FUZZ)
+  target_compile_options(weir_compile INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 if(WEIR_CUDA)
