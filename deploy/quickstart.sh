@@ -40,6 +40,13 @@ server=build/quickstart/server/weir-server
 weir=build/quickstart/client/weir
 
 step "3/4 server on $address"
+# 0: it is SERVING, 1: it loads or drains.
+answer=0
+"$weir" --server "$address" info --quiet 2>/dev/null || answer=$?
+if [ "$answer" -le 1 ]; then
+  echo "a server answers on $address already; stop it, or name another address with --listen" >&2
+  exit 1
+fi
 log=build/quickstart/server.log
 "$server" --listen "$address" --model model/zoo/tales-linear --model model/zoo/tales-softmax 2>"$log" &
 server_pid=$!

@@ -31,7 +31,8 @@ struct CapacityPlan {
 absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
                                                        const std::vector<const LanguageModel*>& models);
 
-// The memory that this process may use: cgroup v2 memory.max, else MemTotal; 0 when neither can be read.
+// The memory that this process may use: the least of MemTotal and the limits of its cgroup and that one's
+// parents (memory.max, or memory.limit_in_bytes of cgroup v1); 0 when none can be read.
 int64_t MemoryLimit(const std::string& cgroup_root = "/sys/fs/cgroup",
                     const std::string& meminfo = "/proc/meminfo");
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -97,6 +98,40 @@ TEST(Layering, TheTestItselfSeesAViolation) {
   EXPECT_NE(Objection("client", "client/x.h", "runtime/engine/engine.h"), "");
   EXPECT_EQ(Objection("server", "server/x.h", "model/decoder.h"), "");
   EXPECT_EQ(Objection("runtime", "runtime/engine/x.h", "absl/status/status.h"), "");
+}
+
+// The class, struct or enum whose definition begins on this line of namespace scope, or empty.
+std::string DefinedType(const std::string& line) {
+  size_t at = 0;
+  for (const std::string_view keyword : {"class ", "struct ", "enum class ", "enum "})
+    if (at == 0 && line.rfind(keyword, 0) == 0) at = keyword.size();
+  if (at == 0 || line.find(';') < line.find('{')) return "";
+  std::string name = line.substr(at, line.find_first_of(":{", at) - at);
+  if (name.find('<') != std::string::npos) return "";  // a specialisation
+  while (!name.empty() && name.back() == ' ') name.pop_back();
+  if (name.ends_with(" final")) name.resize(name.size() - 6);
+  return name.substr(name.rfind(' ') + 1);  // behind attributes
+}
+
+// Two classes of one name are one class to the linker, which keeps the destructor of either.
+TEST(Layering, NoTwoHeadersDefineOneType) {
+  std::map<std::string, std::string> headers;
+  for (const auto& [module, allowed] : kModules) {
+    for (const fs::path& path : SourceFiles(kRoot / module)) {
+      if (path.extension() != ".h") continue;
+      std::ifstream file(path);
+      for (std::string line; std::getline(file, line);) {
+        const std::string type = DefinedType(line);
+        if (type.empty()) continue;
+        const auto [it, is_new] = headers.emplace(type, path.string());
+        EXPECT_TRUE(is_new) << type << " is defined in " << it->second << " and in " << path;
+      }
+    }
+  }
+  EXPECT_GT(headers.size(), 100u);
+  EXPECT_EQ(DefinedType("class ABSL_LOCKABLE Mutex {"), "Mutex");
+  EXPECT_EQ(DefinedType("class Decoder final : public LanguageModel {"), "Decoder");
+  EXPECT_EQ(DefinedType("class Device;"), "");
 }
 
 TEST(Layering, NoFileIsOver600Lines) {

@@ -215,7 +215,7 @@ absl::Status ReadMixerKeys(const ConfigReader& config, LinearAttentionConfig* ou
   if (config.Has("attn")) return config.Error("attn", "hybrid models with softmax layers are not supported");
   WEIR_ASSIGN_OR_RETURN(const bool short_conv, config.Bool("use_short_conv", false));
   if (short_conv) {
-    WEIR_ASSIGN_OR_RETURN(out->conv_size, config.Int("conv_size", 1, 64, 4));
+    WEIR_ASSIGN_OR_RETURN(out->conv_size, config.Int("conv_size", 1, kMaxShortConvWidth, 4));
     WEIR_ASSIGN_OR_RETURN(out->conv_bias, config.Bool("conv_bias", false));
   }
   WEIR_ASSIGN_OR_RETURN(out->output_gate, config.Bool("use_output_gate", false));

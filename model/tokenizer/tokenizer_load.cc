@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "model/tokenizer/decoder.h"
 #include "model/tokenizer/json_fields.h"
+#include "model/tokenizer/token_decoder.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_parts.h"
 #include "runtime/base/status_macros.h"
@@ -127,8 +127,8 @@ absl::Status AddMatchers(TokenizerParts* parts, absl::flat_hash_map<int32_t, std
   return absl::OkStatus();
 }
 
-absl::Status FillPieces(const Decoder& decoder, const absl::flat_hash_map<int32_t, std::string>& spellings,
-                        TokenizerParts* parts) {
+absl::Status FillPieces(const TokenDecoder& decoder,
+                        const absl::flat_hash_map<int32_t, std::string>& spellings, TokenizerParts* parts) {
   PieceTable& table = parts->pieces;
   table.inside.resize(parts->tokens.size());
   table.first.resize(parts->tokens.size());
@@ -209,7 +209,7 @@ absl::StatusOr<std::unique_ptr<const TokenizerParts>> TokenizerParts::FromJson(
   parts->bpe = std::move(bpe);
   WEIR_ASSIGN_OR_RETURN(parts->normalizer, Normalizer::FromJson(FieldOrNull(json, "normalizer")));
   WEIR_ASSIGN_OR_RETURN(parts->pre_tokenizer, PreTokenizer::FromJson(FieldOrNull(json, "pre_tokenizer")));
-  WEIR_ASSIGN_OR_RETURN(const Decoder decoder, Decoder::FromJson(FieldOrNull(json, "decoder")));
+  WEIR_ASSIGN_OR_RETURN(const TokenDecoder decoder, TokenDecoder::FromJson(FieldOrNull(json, "decoder")));
   WEIR_ASSIGN_OR_RETURN(parts->post_processor, PostProcessor::FromJson(FieldOrNull(json, "post_processor")));
   WEIR_RETURN_IF_ERROR(NumberTokens(parts.get()));
   for (const std::vector<int32_t>* ids : {&parts->post_processor.prefix, &parts->post_processor.suffix}) {

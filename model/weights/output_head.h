@@ -17,11 +17,9 @@ struct OutputHead {
 };
 
 // `tie` is config.json's tie_word_embeddings or the family's default. The configuration decides:
-//   tie, no head in the files               tied
-//   tie, a head that equals the embedding   tied
-//   tie, a head that differs                tied, with a warning that names the head (which is marked as
-//   used) no tie, a head                          the head no tie, no head                         NOT_FOUND
-//   naming the head
+// - tie: the embedding. A head in the files is marked as used; where it differs from the embedding there is a
+//   warning that names it.
+// - no tie: the head; NOT_FOUND, naming it, where the files have none.
 absl::StatusOr<OutputHead> ResolveOutputHead(const WeightMap& weights, bool tie,
                                              std::string_view embedding_name, std::string_view head_name);
 

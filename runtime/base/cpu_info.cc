@@ -45,19 +45,24 @@ std::optional<int> CpusFromCpuMax(std::string_view cpu_max) {
   return static_cast<int>(std::clamp<int64_t>(*quota / *period, 1, 4096));
 }
 
+std::vector<std::string> CgroupFolders(const std::string& cgroup_root) {
+  std::vector<std::string> folders;
+  std::string path = OwnCgroup();
+  if (path == "/") path.clear();
+  while (true) {
+    folders.push_back(cgroup_root + path);
+    if (path.empty()) return folders;
+    path.resize(path.find_last_of('/'));
+  }
+}
+
 int UsableCpus(const std::string& cgroup_root) {
   int cpus = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof(mask), &mask) == 0) cpus = std::max(1, CPU_COUNT(&mask));
 
-  // A limit on any parent binds too.
-  std::string path = OwnCgroup();
-  while (true) {
-    if (const auto quota = CpusFromCpuMax(ReadLine(cgroup_root + path + "/cpu.max")))
-      cpus = std::min(cpus, *quota);
-    if (path.empty() || path == "/") break;
-    path.resize(path.find_last_of('/'));
-  }
+  for (const std::string& folder : CgroupFolders(cgroup_root))
+    if (const auto quota = CpusFromCpuMax(ReadLine(folder + "/cpu.max"))) cpus = std::min(cpus, *quota);
   // cgroup v1
   const std::string quota_us = ReadLine(cgroup_root + "/cpu/cpu.cfs_quota_us");
   const std::string period_us = ReadLine(cgroup_root + "/cpu/cpu.cfs_period_us");

@@ -70,6 +70,7 @@ class Engine {
 
   // RESOURCE_EXHAUSTED (QUEUE_FULL) at once when the waiting line is full; UNAVAILABLE when stopping or
   // draining. Other refusals arrive through the stream.
+  // `on_readable` may run for the last time after the stream's end was read, so it owns what it touches.
   absl::StatusOr<std::shared_ptr<TokenStream>> Submit(TurnParams params,
                                                       absl::AnyInvocable<void()> on_readable);
 

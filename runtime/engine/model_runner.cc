@@ -25,6 +25,11 @@ float LogProbability(const float* row, int32_t size, int32_t id) {
   return static_cast<float>(static_cast<double>(row[id]) - max - std::log(sum));
 }
 
+absl::Status NoCandidate() {
+  return MakeError(absl::StatusCode::kInvalidArgument, "NO_CANDIDATE",
+                   "logit_bias and stop options leave no token that could be drawn");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index, const EngineModel& model,
@@ -101,6 +106,7 @@ absl::Status ModelRunner::Check(const TurnParams& params, const Sequence& sequen
         {{"position", std::to_string(sequence.position())},
          {"prompt_tokens", std::to_string(prompt)},
          {"context_limit", std::to_string(limit)}});
+  if (params.max_tokens > 0 && BansAll(params)) return NoCandidate();
   const int64_t blocks = KvPool::BlocksFor(TokensToReserve(params, sequence));
   if (sessions_->kv().block_bytes() > 0 && blocks > sessions_->kv().num_blocks())
     return MakeError(
@@ -111,6 +117,20 @@ absl::Status ModelRunner::Check(const TurnParams& params, const Sequence& sequen
             blocks, sessions_->kv().block_bytes(), sessions_->kv().num_blocks()),
         {{"blocks", std::to_string(blocks)}, {"capacity", std::to_string(sessions_->kv().num_blocks())}});
   return absl::OkStatus();
+}
+
+// Known before anything is fed, which a recurrent state could not take back.
+bool ModelRunner::BansAll(const TurnParams& params) const {
+  const auto& bias = params.sampling.logit_bias;
+  const bool no_eos = params.ignore_eos || params.sampling.min_tokens > 0;
+  const int32_t num_ids = std::min(model_.text->size(), model_.model->vocab_size());
+  if (bias.size() + (no_eos ? model_.eos_ids.size() : 0) < static_cast<size_t>(num_ids)) return false;
+  std::vector<bool> banned(static_cast<size_t>(num_ids));
+  for (const auto& [id, value] : bias)
+    if (id >= 0 && id < num_ids && value <= kBanBias) banned[id] = true;
+  for (const int32_t id : model_.eos_ids)
+    if (no_eos && id >= 0 && id < num_ids) banned[id] = true;
+  return std::find(banned.begin(), banned.end(), false) == banned.end();
 }
 
 int64_t ModelRunner::TokensToReserve(const TurnParams& params, const Sequence& sequence) const {
@@ -135,6 +155,7 @@ void ModelRunner::Submit(TurnParams params, std::shared_ptr<TokenStream> stream,
                          WakeList* wake) {
   auto turn = std::make_unique<ActiveTurn>();
   turn->params = std::move(params);
+  turn->prompt_tokens = static_cast<int64_t>(turn->params.prompt.size());
   turn->stream = std::move(stream);
   turn->arrival = next_arrival_++;
   if (absl::Status status = AttachSession(turn.get()); !status.ok()) {
@@ -144,10 +165,47 @@ void ModelRunner::Submit(TurnParams params, std::shared_ptr<TokenStream> stream,
   waiting_.push_back(std::move(turn));
 }
 
+int64_t ModelRunner::MissingBlocks(ActiveTurn* turn) const {
+  Sequence& sequence = turn->sequence();
+  return KvPool::BlocksFor(TokensToReserve(turn->params, sequence)) -
+         static_cast<int64_t>(sequence.blocks.blocks().size());
+}
+
+int64_t ModelRunner::BlocksInSight() const {
+  int64_t blocks = sessions_->kv().num_free();
+  for (const auto& turn : running_) blocks += static_cast<int64_t>(turn->own.blocks.blocks().size());
+  return blocks;
+}
+
+absl::Status ModelRunner::OutOfBlocks(const ActiveTurn& turn, int64_t missing) const {
+  const KvPool& kv = sessions_->kv();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, "KV_CAPACITY_EXHAUSTED",
+      fmt::format(
+          "session '{}' needs {} more KV blocks of {} bytes, {} are free and sessions keep the others; "
+          "delete a session, ask for fewer max_tokens or try again later",
+          turn.params.session, missing, kv.block_bytes(), kv.num_free()),
+      {{"blocks", std::to_string(missing)}, {"free", std::to_string(kv.num_free())}}, absl::Seconds(1));
+}
+
+// First come, first served. Blocks that running turns will give back are kept for the oldest turn that waits
+// for them. A turn that waits for blocks of sessions, which may keep them for long, holds up nobody; one that
+// has a session itself does not wait for those: two such turns might wait for each other.
 void ModelRunner::Admit(absl::Time now, WakeList* wake) {
-  // First come, first served; a turn that has to wait for memory does not hold up one that needs none.
+  bool blocks_are_promised = false;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (TryAdmit(it->get(), now, wake)) {
+    ActiveTurn* turn = it->get();
+    const int64_t missing = MissingBlocks(turn);
+    const bool fits = missing <= sessions_->kv().num_free();
+    if (missing > 0 && (!fits || blocks_are_promised)) {
+      if (!fits && !blocks_are_promised) blocks_are_promised = missing <= BlocksInSight();
+      if (running_.empty() && turn->session != nullptr) {
+        FailTurn(turn, OutOfBlocks(*turn, missing), now, wake);
+        it = waiting_.erase(it);
+      } else {
+        ++it;
+      }
+    } else if (TryAdmit(turn, now, wake)) {
       running_.push_back(std::move(*it));
       it = waiting_.erase(it);
     } else {
@@ -156,29 +214,29 @@ void ModelRunner::Admit(absl::Time now, WakeList* wake) {
   }
 }
 
+// Its blocks are free. False when no slot is.
 bool ModelRunner::TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake) {
-  const TurnParams& params = turn->params;
+  TurnParams& params = turn->params;
   Sequence& sequence = turn->sequence();
   const int64_t reserve = TokensToReserve(params, sequence);
-  const int64_t missing_blocks =
-      KvPool::BlocksFor(reserve) - static_cast<int64_t>(sequence.blocks.blocks().size());
-  if (reserve > 0 && missing_blocks > sessions_->kv().num_free()) return false;
   if (turn->session == nullptr) {
     std::optional<StateSlot> slot = sessions_->arena().Claim();
     if (!slot) return false;
     sequence.slot = *std::move(slot);
   }
-  if (reserve > 0) sequence.blocks.Reserve(&sessions_->kv(), reserve);
+  if (reserve > 0) WEIR_CHECK(sequence.blocks.Reserve(&sessions_->kv(), reserve));
 
   TurnInfo info;
-  info.prompt_tokens = static_cast<int64_t>(params.prompt.size());
+  info.prompt_tokens = turn->prompt_tokens;
   info.reused_tokens = sequence.position();
+  turn->before = sequence.Mark();
   // Text that was cut in mid-character goes on only where nothing comes in between.
   if (!params.prompt.empty()) sequence.text = TextState();
   turn->text =
       TextStream(params.stop_strings != nullptr ? *params.stop_strings : StopMatcher(), sequence.text);
   for (const int32_t id : params.prompt) sequence.has_text = sequence.has_text || !model_.text->IsSpecial(id);
   sequence.AppendPrompt(params.prompt);
+  params.prompt = {};  // the sequence has it now
   if (params.max_time != absl::InfiniteDuration()) turn->time_limit = now + params.max_time;
   counters_.prompt_tokens += info.prompt_tokens;
   turn->admitted = true;
@@ -319,6 +377,7 @@ void ModelRunner::Collect(absl::Time now, WakeList* wake) {
   for (size_t i = 0; i < runs_.size(); ++i) {
     const PlannedRun& run = runs_[i];
     if (run.turn->params.score) CollectScores(run.turn, run.first_logit, run.num_logits, now, wake);
+    if (run.turn->done) continue;  // its sequence is gone
     run.turn->sequence().MarkFed(run.num_tokens);
     if (run.decode)
       CollectDecode(run.turn, samples_[i], now, wake);
@@ -355,10 +414,7 @@ void ModelRunner::CollectDecode(ActiveTurn* turn, const SampleResult& sample, ab
                                 WakeList* wake) {
   Sequence& sequence = turn->sequence();
   if (sample.no_candidate) {
-    FailTurn(turn,
-             MakeError(absl::StatusCode::kInvalidArgument, "NO_CANDIDATE",
-                       "logit_bias and stop options leave no token that could be drawn"),
-             now, wake);
+    FailTurn(turn, NoCandidate(), now, wake);
     return;
   }
   if (!sample.finite) {
@@ -418,11 +474,11 @@ void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_i
   finish.reason = reason;
   finish.token_id = token_id;
   finish.stop_string = stop_string;
-  finish.prompt_tokens = static_cast<int64_t>(turn->params.prompt.size());
+  finish.prompt_tokens = turn->prompt_tokens;
   finish.generated_tokens = turn->generated;
   text_.clear();
   turn->text.Finish(&text_, &finish.incomplete_text);
-  if (reason == FinishReason::kTimeLimit) turn->sequence().DropUnfedPrompt();
+  if (reason == FinishReason::kTimeLimit) DropUnfedPrompt(turn);
   finish.position = turn->sequence().position();
   Release(turn, now);
   if (turn->session != nullptr) finish.etag = turn->session->etag();
@@ -430,9 +486,17 @@ void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_i
 }
 
 void ModelRunner::FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake) {
-  if (turn->admitted && turn->generated == 0) turn->sequence().DropUnfedPrompt();
+  DropUnfedPrompt(turn);
   Release(turn, now);
   if (turn->stream->Fail(std::move(status))) wake->streams.push_back(turn->stream);
+}
+
+void ModelRunner::DropUnfedPrompt(ActiveTurn* turn) {
+  if (!turn->admitted || turn->generated > 0 || turn->prompt_tokens == 0) return;
+  Sequence& sequence = turn->sequence();
+  sequence.DropUnfedPrompt(turn->before, [this](int32_t id) { return model_.text->IsSpecial(id); });
+  // A character that was cut before goes on if the prompt never came.
+  if (sequence.position() == turn->before.position) turn->text = TextStream({}, turn->before.text);
 }
 
 void ModelRunner::Release(ActiveTurn* turn, absl::Time now) {
@@ -447,6 +511,7 @@ void ModelRunner::Release(ActiveTurn* turn, absl::Time now) {
   sessions_->Touch(session, now);
   if (!turn->admitted) return;  // it never left the line, so the session is as it was
   session->sequence.text = turn->text.state();
+  session->sequence.Compact();
   session->sequence.blocks.Truncate(session->sequence.position());
   ++session->turns;
 }
@@ -457,12 +522,6 @@ void ModelRunner::FailAll(const absl::Status& status, WakeList* wake) {
   for (auto& turn : running_) FailTurn(turn.get(), status, now, wake);
   waiting_.clear();
   running_.clear();
-}
-
-absl::Time ModelRunner::NextEvent() const {
-  absl::Time next = sessions_->NextExpiry();
-  for (const auto& turn : waiting_) next = std::min(next, turn->params.deadline);
-  return next;
 }
 
 RunnerStats ModelRunner::Stats() const {

@@ -23,8 +23,10 @@ struct ActiveTurn {
   std::shared_ptr<TokenStream> stream;
   Session* session = nullptr;  // null: `own` is the sequence
   Sequence own;
+  SequenceMark before;  // of the sequence, at admission
   TextStream text;
   uint64_t arrival = 0;
+  int64_t prompt_tokens = 0;
   int64_t generated = 0;
   absl::Time time_limit = absl::InfiniteFuture();
   bool admitted = false;  // the prompt has joined the sequence
@@ -48,8 +50,8 @@ class ModelRunner {
   void FailAll(const absl::Status& status, WakeList* wake);
 
   bool HasTurns() const { return !running_.empty() || !waiting_.empty(); }
-  // When something happens although nobody asks: a deadline in line, a session's end.
-  absl::Time NextEvent() const;
+  // When something happens although nobody asks and no turn is there: a session's end.
+  absl::Time NextEvent() const { return sessions_->NextExpiry(); }
   RunnerStats Stats() const;
 
   // Any thread. Turns that were accepted and have not ended (whoever calls Submit adds the turn), and how
@@ -62,9 +64,15 @@ class ModelRunner {
       : model_(model), device_(device), options_(options) {}
 
   absl::Status Check(const TurnParams& params, const Sequence& sequence) const;
+  bool BansAll(const TurnParams& params) const;
   absl::Status AttachSession(ActiveTurn* turn);
   void Sweep(absl::Time now, WakeList* wake);
   void Admit(absl::Time now, WakeList* wake);
+  // KV blocks that the turn needs beside those that its session has.
+  int64_t MissingBlocks(ActiveTurn* turn) const;
+  // KV blocks that are free once the running turns without a session have ended.
+  int64_t BlocksInSight() const;
+  absl::Status OutOfBlocks(const ActiveTurn& turn, int64_t missing) const;
   bool TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake);
   int64_t TokensToReserve(const TurnParams& params, const Sequence& sequence) const;
   bool PlanStep();
@@ -76,6 +84,7 @@ class ModelRunner {
   void EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_id, int stop_string, absl::Time now,
                WakeList* wake);
   void FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake);
+  void DropUnfedPrompt(ActiveTurn* turn);
   void Release(ActiveTurn* turn, absl::Time now);
   std::span<const int32_t> SuppressedIds(const ActiveTurn& turn) const;
   float* LogitRow(int row) { return logits_host_ + int64_t{row} * model_.model->vocab_size(); }

@@ -61,8 +61,8 @@ int64_t SliceEnd(int64_t position, int64_t feedable_until, int64_t max_tokens, i
 // - A generating sequence with one pending token decodes in every step. Over max_step_seqs they take turns;
 //   one run and one granule are kept for waiting prefill.
 // - Beside decodes, prefill costs at most three quarters of what they do, so that a step takes less than
-// twice
-//   its usual time; but it gets min_prefill_tokens in any case. Without decodes it gets all max_step_tokens.
+//   twice its usual time; but it gets min_prefill_tokens in any case. Without decodes it gets all
+//   max_step_tokens.
 // - Steps favour in turn the oldest waiting prefill and the one with the fewest tokens left: the oldest
 //   advances at least every second step, and a short prompt does not wait behind a long one.
 // Owner: the engine thread. Plan() does not allocate once it has seen as many sequences.

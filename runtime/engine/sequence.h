@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "runtime/base/function_ref.h"
 #include "runtime/engine/sampler.h"
 #include "runtime/engine/text_stream.h"
 #include "runtime/engine/turn.h"
@@ -14,6 +15,15 @@
 #include "runtime/state/state_arena.h"
 
 namespace weir {
+
+// What a sequence was before a prompt joined it.
+struct SequenceMark {
+  int64_t position = 0;
+  size_t num_pending = 0;
+  TokenHistory history;
+  TextState text;
+  bool has_text = false;
+};
 
 // Engine thread only. Between turns at most kChunkTokens tokens are pending, and at least one of a sequence
 // that can go on by itself: the last token is fed by the step that needs what follows it.
@@ -36,8 +46,13 @@ struct Sequence {
   // The tokens at the front went through the model.
   void MarkFed(int64_t num_tokens);
   void AppendGenerated(int32_t token);
-  // Forgets tokens of the prompt that were never fed, but for the one that keeps "one token pending" true.
-  void DropUnfedPrompt();
+
+  SequenceMark Mark() const;
+  // Nothing was generated since `before`, and one prompt joined. Forgets its tokens that were never fed, but
+  // for the one that keeps "one token pending" true; what was there before stays.
+  void DropUnfedPrompt(const SequenceMark& before, FunctionRef<bool(int32_t)> is_special);
+  // Between turns: gives back the memory of tokens that were fed.
+  void Compact();
 };
 
 // A sequence with a name, an owner and a time to live.

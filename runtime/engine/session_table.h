@@ -41,7 +41,7 @@ class SessionTable {
   absl::StatusOr<SessionInfo> Restore(const Engine::CreateParams& params, std::string_view snapshot,
                                       absl::Time now);
 
-  // A turn begins or ends: idle time counts from here.
+  // It was made, or a turn has ended: idle time counts from here.
   void Touch(Session* session, absl::Time now) { session->expire_time = now + session->ttl; }
   // Ends idle sessions whose time is over; busy ones stay.
   void Expire(absl::Time now);

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
@@ -27,6 +28,7 @@ class FrontendTask final : public grpc::ServerUnaryReactor {
     task->self_ = task;
     if (!frontend.ok()) {
       task->Finish(ToGrpc(frontend.status()));
+      HandOver(task.get());
       return task.get();
     }
     const absl::Status posted = (*frontend)->executor().Post(
@@ -36,13 +38,21 @@ class FrontendTask final : public grpc::ServerUnaryReactor {
           task->Finish(ToGrpc(result.status()));
         });
     if (!posted.ok()) task->Finish(ToGrpc(posted));
+    HandOver(task.get());
     return task.get();
   }
 
  private:
   FrontendTask() = default;
-  void OnCancel() override { cancelled_.store(true); }
-  void OnDone() override { const std::shared_ptr<FrontendTask> last = std::move(self_); }
+  void OnCancel() override {
+    TakeOver(this);
+    cancelled_.store(true);
+    HandOver(this);
+  }
+  void OnDone() override {
+    TakeOver(this);
+    const std::shared_ptr<FrontendTask> last = std::move(self_);
+  }
 
   std::shared_ptr<FrontendTask> self_;
   std::atomic<bool> cancelled_{false};

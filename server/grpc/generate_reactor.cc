@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "server/grpc/call_info.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
@@ -22,6 +23,7 @@ GenerateReactor* GenerateReactor::Start(absl::StatusOr<Frontend*> frontend, Stre
     (*frontend)->Generate(reactor->request_, std::move(call), reactor);
   else
     reactor->OnRefused(frontend.status());
+  HandOver(reactor.get());
   return reactor.get();
 }
 
@@ -109,8 +111,10 @@ void GenerateReactor::OnWriteDone(bool ok) {
 }
 
 void GenerateReactor::OnCancel() {
+  TakeOver(this);
   cancelled_.store(true);
   CancelTurn();
+  HandOver(this);
 }
 
 void GenerateReactor::CancelTurn() {
@@ -128,6 +132,7 @@ void GenerateReactor::CancelIfStuck(absl::Time now, absl::Duration limit) {
 }
 
 void GenerateReactor::OnDone() {
+  TakeOver(this);
   const std::shared_ptr<GenerateReactor> last = std::move(self_);
   watch_.Remove(this);
   MutexLock lock(&mu_);

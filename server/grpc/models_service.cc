@@ -5,6 +5,7 @@
 
 #include "server/frontend/model_calls.h"
 #include "server/grpc/frontend_task.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary_turn.h"
 
@@ -21,6 +22,7 @@ class ScoreTurn final : public UnaryTurn {
       (*frontend)->Score(*request, std::move(call), turn);
     else
       turn->OnRefused(frontend.status());
+    HandOver(turn.get());
     return turn.get();
   }
   explicit ScoreTurn(v1::ScoreResponse* response) : response_(*response) {}

@@ -4,6 +4,7 @@
 
 #include "server/frontend/names.h"
 #include "server/frontend/session_calls.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary_turn.h"
 
@@ -38,6 +39,7 @@ class AppendTurn final : public UnaryTurn {
       (*frontend)->Append(*request, std::move(call), turn);
     else
       turn->OnRefused(frontend.status());
+    HandOver(turn.get());
     return turn.get();
   }
   AppendTurn(Frontend* frontend, std::string owner, v1::AppendSessionResponse* response)

@@ -10,6 +10,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
@@ -69,10 +70,15 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
 
  private:
   void OnCancel() override {
+    TakeOver(this);
     cancelled_.store(true);
     CancelTurn();
+    HandOver(this);
   }
-  void OnDone() override { const std::shared_ptr<UnaryTurn> last = std::move(self_); }
+  void OnDone() override {
+    TakeOver(this);
+    const std::shared_ptr<UnaryTurn> last = std::move(self_);
+  }
 
   void CancelTurn() {
     std::shared_ptr<TokenStream> stream;

@@ -6,7 +6,9 @@
 #include <fstream>
 
 #include "nlohmann/json.hpp"
+#include "runtime/ops/short_conv/short_conv.h"
 #include "runtime/state/state_arena.h"
+#include "tests/support/model_harness.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
 
@@ -92,6 +94,18 @@ TEST_F(Load, UnsupportedValuesAreNamed) {
     config["rope_scaling"] = {{"rope_type", "llama3"}, {"factor", 8.0}};
   });
   EXPECT_THAT(Text(rope), HasSubstr("rope_type"));
+}
+
+TEST_F(Load, TheWidestConvolutionRunsAndAWiderOneIsRefused) {
+  TinyModelOptions options;
+  options.conv_size = kMaxShortConvWidth;
+  ModelHarness harness(LoadTinyModel(options, *device_).decoder, *device_);
+  ModelHarness::Sequence sequence = harness.NewSequence();
+  EXPECT_EQ(harness.Feed(&sequence, {1, 2, 3}, {3}).size(), 3u);
+  options.conv_size = kMaxShortConvWidth + 1;
+  const absl::Status status = LoadEdited(options, [](auto&) {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Text(status), HasSubstr("conv_size"));
 }
 
 TEST_F(Load, WeightsThatConfigJsonDoesNotDescribeAreRefused) {

@@ -58,9 +58,9 @@ void AddLinearAttentionLayer(Checkpoint* checkpoint, const std::string& prefix, 
   checkpoint->Matrix(prefix + "attn.v_proj.weight", kv_dim, o.d_model);
   checkpoint->Matrix(prefix + "attn.o_proj.weight", o.d_model, o.d_model);
   if (o.conv_and_gate) {
-    checkpoint->Add(prefix + "attn.q_conv1d.weight", {o.d_model, 1, 4}, 0.0f, 0.5f);
-    checkpoint->Add(prefix + "attn.k_conv1d.weight", {kv_dim, 1, 4}, 0.0f, 0.5f);
-    checkpoint->Add(prefix + "attn.v_conv1d.weight", {kv_dim, 1, 4}, 0.0f, 0.5f);
+    checkpoint->Add(prefix + "attn.q_conv1d.weight", {o.d_model, 1, o.conv_size}, 0.0f, 0.5f);
+    checkpoint->Add(prefix + "attn.k_conv1d.weight", {kv_dim, 1, o.conv_size}, 0.0f, 0.5f);
+    checkpoint->Add(prefix + "attn.v_conv1d.weight", {kv_dim, 1, o.conv_size}, 0.0f, 0.5f);
     checkpoint->Matrix(prefix + "attn.g_proj.weight", o.d_model, o.d_model);
     checkpoint->Norm(prefix + "attn.g_norm_swish_gate.weight", head_dim);
   } else {
@@ -91,6 +91,7 @@ json Config(const TinyModelOptions& o) {
                    {"norm_feature_map", true},
                    {"norm_eps", 1e-5},
                    {"use_short_conv", o.conv_and_gate},
+                   {"conv_size", o.conv_size},
                    {"use_output_gate", o.conv_and_gate}});
   }
   return config;

@@ -21,6 +21,7 @@ struct TinyModelOptions {
   int d_ff = 88;
   bool tied = true;
   bool conv_and_gate = true;  // linear attention only
+  int conv_size = 4;
   unsigned seed = 1;
 };
 

@@ -7,12 +7,15 @@
 
 namespace weir {
 
+inline constexpr int kMaxShortConvWidth = 16;
+
 // y[t, c] = act(bias[c] + sum_w weight[c, w] · x[t - width + 1 + w, c]); inputs before the run come from the
 // state.
 struct ShortConvArgs {
   RaggedBatch batch;
   TensorView x;       // f32 [num_tokens, channels]
-  TensorView weight;  // f32 [width, channels] (transposed from the checkpoint's [channels, 1, width])
+  TensorView weight;  // f32 [width, channels], width at most kMaxShortConvWidth (transposed from the
+                      // checkpoint's [channels, 1, width])
   TensorView bias;    // f32 [channels] or empty
   TensorView window;  // f32 [slots, width - 1, channels], oldest input first; read and updated in place
   TensorView y;       // f32 [num_tokens, channels]; not x

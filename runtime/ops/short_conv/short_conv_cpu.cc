@@ -45,7 +45,6 @@ namespace {
 
 HWY_EXPORT(ConvToken);
 
-constexpr int kMaxWidth = 16;
 // A run and its window are cut by channels, so that a piece owns its part of the window.
 constexpr int64_t kBlockChannels = 512;
 
@@ -63,7 +62,7 @@ void ConvRun(const ShortConvArgs& args, int64_t n, int64_t begin, int64_t count)
     return i < 0 ? window + (kept + i) * channels : args.x.row<float>(first + i) + begin;
   };
   for (int t = 0; t < tokens; ++t) {
-    const float* inputs[kMaxWidth];
+    const float* inputs[kMaxShortConvWidth];
     for (int w = 0; w < width; ++w) inputs[w] = input(t - kept + w);
     conv_token(inputs, width, args.weight.data<float>() + begin, args.weight.row_stride(),
                args.bias.empty() ? nullptr : args.bias.data<float>() + begin, args.silu,
@@ -79,7 +78,8 @@ void ConvRun(const ShortConvArgs& args, int64_t n, int64_t begin, int64_t count)
 
 void ShortConvCpu(const ShortConvArgs& args, Stream& stream) {
   const int64_t channels = args.weight.dim(1);
-  WEIR_CHECK(args.weight.dim(0) >= 1 && args.weight.dim(0) <= kMaxWidth && args.x.row_size() == channels);
+  WEIR_CHECK(args.weight.dim(0) >= 1 && args.weight.dim(0) <= kMaxShortConvWidth &&
+             args.x.row_size() == channels);
   const int64_t blocks = (channels + kBlockChannels - 1) / kBlockChannels;
   const int64_t cost =
       std::max(1, args.batch.max_seq_tokens) * std::min(channels, kBlockChannels) * (args.weight.dim(0) + 8);

@@ -29,6 +29,13 @@ TEST(CpuInfo, TheQuotaBoundsTheAffinity) {
   EXPECT_EQ(UsableCpus(root.path()), free);
 }
 
+TEST(CpuInfo, CgroupFoldersEndAtTheRoot) {
+  const std::vector<std::string> folders = CgroupFolders("/root");
+  ASSERT_FALSE(folders.empty());
+  EXPECT_EQ(folders.back(), "/root");
+  for (size_t i = 1; i < folders.size(); ++i) EXPECT_EQ(folders[i - 1].rfind(folders[i] + "/", 0), 0u);
+}
+
 TEST(CpuInfo, TheOlderCgroupFilesAreReadToo) {
   const testing::TempDir root;
   std::filesystem::create_directory(root.path() + "/cpu");

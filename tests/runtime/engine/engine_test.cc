@@ -22,40 +22,46 @@ std::unique_ptr<Engine> MakeEngine(const FakeModelOptions& model, const RunnerLi
   return *Engine::Create(CreateCpuDevice(1), std::move(models), {});
 }
 
-// Reads one stream to its end on the notifier's thread, as a network reactor would.
+// Reads one stream to its end on the notifier's thread, as a network reactor would. The notifier may still be
+// in the callback when the stream has ended, so what that touches lives as long as it runs.
 class Reader {
  public:
   absl::Status Start(Engine* engine, TurnParams params) {
-    auto stream = engine->Submit(std::move(params), [this] { Pump(); });
+    auto stream = engine->Submit(std::move(params), [weak = std::weak_ptr<State>(state_)] {
+      if (const std::shared_ptr<State> state = weak.lock()) state->Pump();
+    });
     if (!stream.ok()) return stream.status();
     {
-      MutexLock lock(&mu_);
-      stream_ = *stream;
+      MutexLock lock(&state_->mu);
+      state_->stream = *stream;
     }
-    Pump();
+    state_->Pump();
     return absl::OkStatus();
   }
-  void Cancel() { Stream()->Cancel(); }
+  void Cancel() { state_->Stream()->Cancel(); }
   const Collected& Wait() {
-    done_.Wait();
-    return got_;
+    state_->done.Wait();
+    return state_->got;
   }
 
  private:
-  std::shared_ptr<TokenStream> Stream() {
-    MutexLock lock(&mu_);
-    return stream_;
-  }
-  void Pump() {
-    MutexLock lock(&mu_);
-    if (stream_ == nullptr || got_.ended()) return;
-    while (got_.Take(stream_.get()))
-      if (got_.ended()) return done_.Notify();
-  }
-  Mutex mu_;
-  std::shared_ptr<TokenStream> stream_;
-  Collected got_;
-  Notification done_;
+  struct State {
+    std::shared_ptr<TokenStream> Stream() {
+      MutexLock lock(&mu);
+      return stream;
+    }
+    void Pump() {
+      MutexLock lock(&mu);
+      if (stream == nullptr || got.ended()) return;
+      while (got.Take(stream.get()))
+        if (got.ended()) return done.Notify();
+    }
+    Mutex mu;
+    std::shared_ptr<TokenStream> stream;
+    Collected got;
+    Notification done;
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 template <class T>

@@ -242,6 +242,21 @@ TEST(Turn, SCH_12_NonFiniteLogitsFailThatTurnOnly) {
     EXPECT_EQ(harness.Run(RunnerHarness::Greedy({4}, 9)).ids, FakeModel::Generate({4}, 9));
 }
 
+TEST(Turn, SCH_12_NonFiniteScoresFailThatTurnOnly) {
+  FakeModelOptions options;
+  options.poison_id = 63;
+  RunnerHarness harness(options, {.slots = 3});
+  const auto other = harness.Submit(RunnerHarness::Greedy({2}, 20));
+  TurnParams params = RunnerHarness::Greedy({1, 2, 63, 4, 5}, 0);
+  params.score = true;
+  const Collected got = harness.Run(params);
+  ASSERT_TRUE(got.error);
+  EXPECT_EQ(Reason(got), "NONFINITE_LOGITS");
+  EXPECT_EQ(harness.Finish(other).ids, FakeModel::Generate({2}, 20));
+  EXPECT_EQ(harness.runner().Stats().nonfinite_rows, 1);
+  EXPECT_EQ(harness.sessions().arena().num_free(), 3);
+}
+
 TEST(Turn, SCH_14_TheContextLimitIsNeverSilent) {
   FakeModelOptions options;
   options.context_limit = 512;

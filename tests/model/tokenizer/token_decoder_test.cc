@@ -1,5 +1,5 @@
 // Decoding token by token. Expected texts come from the reference library.
-#include "model/tokenizer/decoder.h"
+#include "model/tokenizer/token_decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ void ExpectDecodes(const nlohmann::json& decoder, const std::vector<DecodeCase>&
   }
 }
 
-TEST(Decoder, LlamaSequence) {
+TEST(TokenDecoder, LlamaSequence) {
   ExpectDecodes(Steps({kReplace, kByteFallback, kFuse, kStripFirst}),
                 {{{2, 1, 2}, "aa a", "aa a"},
                  {{7, 2, 1}, "aa", "<s> aa"},
@@ -56,31 +56,31 @@ TEST(Decoder, LlamaSequence) {
                  {{2, 7, 2, 99, 1}, "a aa", "a<s> aa"}});
 }
 
-TEST(Decoder, NoneJoinsWithSpaces) {
+TEST(TokenDecoder, NoneJoinsWithSpaces) {
   ExpectDecodes(nullptr, {{{2, 1, 2}, "▁a a ▁a", "▁a a ▁a"},
                           {{7, 2, 1}, "▁a a", "<s> ▁a a"},
                           {{7, 7, 99, 1}, "a", "<s> <s> a"}});
 }
 
-TEST(Decoder, MetaspaceDropsTheMarksOfTheFirstToken) {
+TEST(TokenDecoder, MetaspaceDropsTheMarksOfTheFirstToken) {
   const nlohmann::json always = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "always"}};
   const nlohmann::json never = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "never"}};
   ExpectDecodes(always, {{{2, 1, 6}, "aa  b", "aa  b"}, {{6, 0, 2}, "b  a", "b  a"}});
   ExpectDecodes(never, {{{2, 1, 6}, " aa  b", " aa  b"}});
 }
 
-TEST(Decoder, StripOfEachToken) {
+TEST(TokenDecoder, StripOfEachToken) {
   const nlohmann::json strip = {{"type", "Strip"}, {"content", "▁"}, {"start", 1}, {"stop", 1}};
   ExpectDecodes(strip, {{{2, 1, 6}, "aa▁b", "aa▁b"}, {{0, 0}, "", ""}});
 }
 
-TEST(Decoder, HalfCharactersComeAsBytes) {
+TEST(TokenDecoder, HalfCharactersComeAsBytes) {
   const auto tokenizer = MustLoad(File(Steps({kReplace, kByteFallback, kFuse})));
   EXPECT_EQ(tokenizer->Piece(3, false), "\xC3");
   EXPECT_EQ(tokenizer->Decode(std::vector<int32_t>{1, 4}), "a\xA9");
 }
 
-TEST(Decoder, ByteLevelKeepsTokensThatAreNotByteLevel) {
+TEST(TokenDecoder, ByteLevelKeepsTokensThatAreNotByteLevel) {
   nlohmann::json file = SmallFile({"Ġa", "日", "Ã"});
   file["decoder"] = {{"type", "ByteLevel"}};
   const auto tokenizer = MustLoad(file);
@@ -88,7 +88,7 @@ TEST(Decoder, ByteLevelKeepsTokensThatAreNotByteLevel) {
   EXPECT_EQ(tokenizer->Piece(2, false), "\xC3");
 }
 
-TEST(Decoder, StepsAcrossTokensAreRefused) {
+TEST(TokenDecoder, StepsAcrossTokensAreRefused) {
   nlohmann::json strip = kStripFirst;
   const auto refused = [](const nlohmann::json& decoder) { return LoadError(File(decoder)); };
   strip["start"] = 2;
@@ -106,14 +106,14 @@ TEST(Decoder, StepsAcrossTokensAreRefused) {
   EXPECT_THAT(LoadError(empty), HasSubstr("token 8 decodes to nothing"));
 }
 
-TEST(Decoder, UnknownKindsAreRefused) {
+TEST(TokenDecoder, UnknownKindsAreRefused) {
   for (const char* kind : {"WordPiece", "CTC", "BPEDecoder"}) {
     EXPECT_THAT(LoadError(File({{"type", kind}})), HasSubstr(kind));
   }
 }
 
 // Every decoder that loads is a function of single tokens: any sequence, cut anywhere, gives the same text.
-TEST(Decoder, PiecesJoinToDecode) {
+TEST(TokenDecoder, PiecesJoinToDecode) {
   const nlohmann::json metaspace = {{"type", "Metaspace"}, {"replacement", "▁"}};
   std::mt19937 random(7);
   for (const nlohmann::json& decoder :

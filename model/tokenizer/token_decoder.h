@@ -1,4 +1,4 @@
-// Decoder: the "decoder" of a tokenizer.json, as a function of one token, so that text can be streamed.
+// TokenDecoder: the "decoder" of a tokenizer.json, as a function of one token, so that text can be streamed.
 #pragma once
 
 #include <optional>
@@ -20,10 +20,10 @@ struct DecodedToken {
 
 // Immutable, usable from any thread. Bytes are given out as they are, where the reference replaces broken
 // UTF-8.
-class Decoder {
+class TokenDecoder {
  public:
   // Refuses kinds that are not implemented, and orders of steps that look across tokens.
-  static absl::StatusOr<Decoder> FromJson(const Json& json);
+  static absl::StatusOr<TokenDecoder> FromJson(const Json& json);
 
   // The bytes that `token` adds to a text; `at_start`: it is the text's first token.
   absl::StatusOr<std::string> Decode(const DecodedToken& token, bool at_start) const;
@@ -44,7 +44,7 @@ class Decoder {
   // How the tokens lie between steps, from the first step on.
   enum class Grain { kTokens, kByteRuns, kJoined };
 
-  Decoder() = default;
+  TokenDecoder() = default;
   absl::Status Add(const Json& json, const std::string& where, int depth, Grain* grain);
   absl::Status AddStrip(const Json& json, const std::string& where, Grain grain);
   absl::Status AddReplace(const Json& json, const std::string& where, Grain grain);

@@ -1,4 +1,4 @@
-#include "model/tokenizer/decoder.h"
+#include "model/tokenizer/token_decoder.h"
 
 #include <utility>
 
@@ -56,8 +56,8 @@ void DecodeByteLevel(const DecodedToken& token, std::string* text) {
 
 }  // namespace
 
-absl::StatusOr<Decoder> Decoder::FromJson(const Json& json) {
-  Decoder decoder;
+absl::StatusOr<TokenDecoder> TokenDecoder::FromJson(const Json& json) {
+  TokenDecoder decoder;
   if (json.is_null()) {
     decoder.steps_.push_back({Kind::kJoinWithSpaces, "", 0, 0, false, std::nullopt});
     return decoder;
@@ -67,7 +67,7 @@ absl::StatusOr<Decoder> Decoder::FromJson(const Json& json) {
   return decoder;
 }
 
-absl::Status Decoder::Add(const Json& json, const std::string& where, int depth, Grain* grain) {
+absl::Status TokenDecoder::Add(const Json& json, const std::string& where, int depth, Grain* grain) {
   if (depth > kMaxDepth) return TokenizerError(where, "steps are nested too deep");
   WEIR_ASSIGN_OR_RETURN(const std::string type, TypeField(json, where));
   if (type == "Sequence") {
@@ -108,7 +108,7 @@ absl::Status Decoder::Add(const Json& json, const std::string& where, int depth,
   return absl::OkStatus();
 }
 
-absl::Status Decoder::AddStrip(const Json& json, const std::string& where, Grain grain) {
+absl::Status TokenDecoder::AddStrip(const Json& json, const std::string& where, Grain grain) {
   Step step{grain == Grain::kJoined ? Kind::kStripJoined : Kind::kStrip, "", 0, 0, false, std::nullopt};
   WEIR_ASSIGN_OR_RETURN(step.content, CharacterField(json, "content", where));
   const Json* start = FindField(json, "start");
@@ -128,7 +128,7 @@ absl::Status Decoder::AddStrip(const Json& json, const std::string& where, Grain
   return absl::OkStatus();
 }
 
-absl::Status Decoder::AddReplace(const Json& json, const std::string& where, Grain grain) {
+absl::Status TokenDecoder::AddReplace(const Json& json, const std::string& where, Grain grain) {
   Step step{Kind::kReplace, "", 0, 0, false, std::nullopt};
   WEIR_ASSIGN_OR_RETURN(step.content, StringField(json, "content", where));
   WEIR_ASSIGN_OR_RETURN(step.regex, PatternField(json, where));
@@ -143,13 +143,14 @@ absl::Status Decoder::AddReplace(const Json& json, const std::string& where, Gra
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Decoder::Decode(const DecodedToken& token, bool at_start) const {
+absl::StatusOr<std::string> TokenDecoder::Decode(const DecodedToken& token, bool at_start) const {
   std::string text(token.text);
   for (const Step& step : steps_) WEIR_RETURN_IF_ERROR(Apply(step, token, at_start, &text));
   return text;
 }
 
-absl::Status Decoder::Apply(const Step& step, const DecodedToken& token, bool at_start, std::string* text) {
+absl::Status TokenDecoder::Apply(const Step& step, const DecodedToken& token, bool at_start,
+                                 std::string* text) {
   switch (step.kind) {
     case Kind::kJoinWithSpaces:
       if (!at_start) text->insert(0, " ");
