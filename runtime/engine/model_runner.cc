@@ -17,14 +17,6 @@ constexpr int kScoreRows = kChunkTokens;
 // Beside one decoder, so many more rows hardly lengthen a step that is bound by reading the weights.
 constexpr int kMinPrefillTokens = 16;
 
-// log-softmax of one row at `id`, over the first `size` entries; NaN when the row is not finite.
-float LogProbability(const float* row, int32_t size, int32_t id) {
-  const float max = *std::max_element(row, row + size);
-  double sum = 0;
-  for (int32_t i = 0; i < size; ++i) sum += std::exp(static_cast<double>(row[i]) - max);
-  return static_cast<float>(static_cast<double>(row[id]) - max - std::log(sum));
-}
-
 absl::Status NoCandidate() {
   return MakeError(absl::StatusCode::kInvalidArgument, "NO_CANDIDATE",
                    "logit_bias and stop options leave no token that could be drawn");
@@ -73,6 +65,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index
   }
   for (int i = 0; i < num_threads; ++i) runner->samplers_.emplace_back(lm.vocab_size(), model.text->size());
   runner->runs_.reserve(limits.max_step_seqs);
+  runner->rows_.reserve(max_logits);
+  runner->scores_.resize(max_logits);
   runner->samples_.resize(limits.max_step_seqs);
   runner->top_.resize(kMaxTopLogprobs);
   runner->text_.reserve(4096);
@@ -317,6 +311,7 @@ bool ModelRunner::PlanStep() {
 
   batch_->Clear();
   runs_.clear();
+  rows_.clear();
   int score_rows = kScoreRows;
   for (const ScheduledRun& run : plan_.runs) {
     ActiveTurn* turn = running_[run.index].get();
@@ -333,6 +328,8 @@ bool ModelRunner::PlanStep() {
       num_logits = num_tokens;
       score_rows -= num_tokens;
     }
+    for (int i = 0; i < num_logits; ++i)
+      rows_.push_back({static_cast<int>(runs_.size()), batch_->num_logits() + i});
     runs_.push_back({turn, num_tokens, batch_->num_logits(), num_logits, run.decode});
     batch_->AddRun(sequence.slot.index(), sequence.fed, sequence.waiting().first(num_tokens),
                    sequence.blocks.blocks(), num_logits);
@@ -351,20 +348,27 @@ void ModelRunner::Compute() {
     stream.CopyToHost(logits_host_, logits_.data(),
                       logits.num_elements() * static_cast<int64_t>(sizeof(float)));
 
-  const auto sample = [&](int64_t i, int thread) {
-    const PlannedRun& run = runs_[i];
-    if (!run.decode) return;
-    const Sequence& sequence = run.turn->sequence();
-    // The draw belongs to the position that the new token will take.
-    samples_[i] = samplers_[thread].Sample(
-        std::span(LogitRow(run.first_logit), static_cast<size_t>(vocab)), run.turn->params.sampling,
-        sequence.history, static_cast<uint64_t>(sequence.position()), SuppressedIds(*run.turn));
-  };
-  const auto num_runs = static_cast<int64_t>(runs_.size());
-  if (device_.backend() == Backend::kCpu && num_runs * vocab > 32768) {
-    PoolOf(stream).ParallelFor(num_runs, sample);
+  const auto num_rows = static_cast<int64_t>(rows_.size());
+  if (device_.backend() == Backend::kCpu && num_rows * vocab > 32768) {
+    PoolOf(stream).ParallelFor(num_rows,
+                               [&](int64_t i, int thread) { ReadRow(rows_[i], &samplers_[thread]); });
   } else {
-    for (int64_t i = 0; i < num_runs; ++i) sample(i, 0);
+    for (int64_t i = 0; i < num_rows; ++i) ReadRow(rows_[i], &samplers_[0]);
+  }
+}
+
+void ModelRunner::ReadRow(const WantedRow& wanted, Sampler* sampler) {
+  const PlannedRun& run = runs_[wanted.run];
+  const Sequence& sequence = run.turn->sequence();
+  const std::span<float> logits(LogitRow(wanted.row), static_cast<size_t>(model_.model->vocab_size()));
+  if (run.turn->params.score) {
+    const int32_t target = sequence.waiting()[wanted.row - run.first_logit + 1];
+    scores_[wanted.row] = sampler->LogprobOf(logits, target);
+  } else {
+    // The draw belongs to the position that the new token will take.
+    samples_[wanted.run] =
+        sampler->Sample(logits, run.turn->params.sampling, sequence.history,
+                        static_cast<uint64_t>(sequence.position()), SuppressedIds(*run.turn));
   }
 }
 
@@ -391,7 +395,7 @@ void ModelRunner::CollectScores(ActiveTurn* turn, int first_row, int num_rows, a
   const Sequence& sequence = turn->sequence();
   for (int i = 0; i < num_rows && !turn->done; ++i) {
     const int32_t target = sequence.waiting()[i + 1];
-    const float logprob = LogProbability(LogitRow(first_row + i), model_.text->size(), target);
+    const float logprob = scores_[first_row + i];
     if (!std::isfinite(logprob)) {
       ++counters_.nonfinite_rows;
       FailTurn(turn,

@@ -60,6 +60,10 @@ class ModelRunner {
   int64_t admissible() const { return admissible_.load(std::memory_order_relaxed); }
 
  private:
+  struct WantedRow {
+    int run;  // among runs_
+    int row;  // of the logits
+  };
   ModelRunner(const EngineModel& model, Device& device, const EngineOptions& options)
       : model_(model), device_(device), options_(options) {}
 
@@ -77,6 +81,7 @@ class ModelRunner {
   int64_t TokensToReserve(const TurnParams& params, const Sequence& sequence) const;
   bool PlanStep();
   void Compute();
+  void ReadRow(const WantedRow& row, Sampler* sampler);
   void Collect(absl::Time now, WakeList* wake);
   void CollectDecode(ActiveTurn* turn, const SampleResult& sample, absl::Time now, WakeList* wake);
   void CollectScores(ActiveTurn* turn, int first_row, int num_rows, absl::Time now, WakeList* wake);
@@ -116,6 +121,8 @@ class ModelRunner {
   std::vector<SeqView> views_;
   StepPlan plan_;
   std::vector<PlannedRun> runs_;
+  std::vector<WantedRow> rows_;
+  std::vector<float> scores_;  // per row of a turn that scores: log-probability of the token that follows
   std::vector<SampleResult> samples_;
   std::vector<std::pair<int32_t, float>> top_;
   std::string text_;

@@ -293,6 +293,14 @@ void Sampler::FillLogprobs(const float* logits, const Peak& peak, int32_t num_to
   result->num_top = static_cast<int32_t>(count);
 }
 
+float Sampler::LogprobOf(std::span<const float> logits, int32_t id) {
+  WEIR_CHECK(logits.size() == static_cast<size_t>(vocab_size_) && id >= 0 && id < num_ids_);
+  const Peak peak = FindPeak(logits.data());
+  if (!peak.finite || peak.max == -kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  FillLogprobs(logits.data(), peak, 0, nullptr);
+  return Logprob(logits[id]);
+}
+
 float Sampler::Logprob(float logit) const { return static_cast<float>(logit - log_sum_exp_); }
 
 // A lower bound of the k-th largest logit: k blocks hold one that is no smaller.

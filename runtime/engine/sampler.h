@@ -103,6 +103,10 @@ class Sampler {
   SampleResult Sample(std::span<float> logits, const SamplingParams& params, const TokenHistory& history,
                       uint64_t token_index, std::span<const int32_t> suppressed_ids);
 
+  // Log-probability of `id` in a row, f32 [vocab_size], as SampleResult has it; NaN where the row holds NaN
+  // or +inf. Not modified.
+  float LogprobOf(std::span<const float> logits, int32_t id);
+
   int32_t vocab_size() const { return vocab_size_; }
 
  private:
