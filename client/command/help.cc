@@ -120,7 +120,8 @@ EXAMPLES
 
 const std::string_view kInfoFooter =
     R"(Exits with 0 only when the server is SERVING: 1 while it loads models or drains, 3 when it cannot be reached
-or does not greet within --timeout (5s unless given, and at most), 4 when it greets and does not answer in time.
+or does not greet in time, 4 when it greets and does not answer. In time is within --timeout, which is 5s here
+unless given; for the greeting 5s at most.
 
 EXAMPLES
   weir info
