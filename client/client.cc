@@ -83,7 +83,7 @@ WeirClient::WeirClient(std::shared_ptr<const Connection> connection) : connectio
 const std::string& WeirClient::address() const { return connection_->address; }
 
 absl::StatusOr<WeirClient> WeirClient::Connect(std::string_view address, const ConnectOptions& options) {
-  const std::string target = TargetOf(address);
+  WEIR_ASSIGN_OR_RETURN(const std::string target, TargetOf(address));
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                         OpenChannel(target, options.timeout, options.cancel));
   auto connection = std::make_shared<Connection>(std::move(channel));

@@ -46,8 +46,8 @@ enum class Health { kUnknown, kServing, kNotServing };
 // runtime/base/error.h, and client/rpc_error.h for the reasons that arise on this side.
 class WeirClient {
  public:
-  // `address` is HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH. UNAVAILABLE (UNREACHABLE) when no
-  // gRPC server answers there.
+  // `address` is HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH; INVALID_ARGUMENT (INVALID_ADDRESS)
+  // for anything else. UNAVAILABLE (UNREACHABLE) when no gRPC server answers there in time.
   static absl::StatusOr<WeirClient> Connect(std::string_view address, const ConnectOptions& options = {});
 
   using OnDelta = FunctionRef<void(const v1::Delta&)>;

@@ -8,6 +8,7 @@
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
+#include "runtime/base/address.h"
 #include "runtime/base/error.h"
 
 namespace weir {
@@ -24,13 +25,23 @@ bool IsLocal(std::string_view target) {
          StartsWith(target, "unix:");
 }
 
-absl::Status Unreachable(std::string_view target, std::string_view why) {
-  return MakeError(
-      absl::StatusCode::kUnavailable, kUnreachable,
-      fmt::format("cannot reach a Weir server at {}{}: start one with weir-server --model FOLDER, or "
-                  "name another address",
-                  target, why.empty() ? "" : fmt::format(" ({})", why)),
-      {{"address", std::string(target)}});
+absl::Status Unreachable(std::string_view target, const std::string& message) {
+  return MakeError(absl::StatusCode::kUnavailable, kUnreachable, message, {{"address", std::string(target)}});
+}
+
+absl::Status Refused(std::string_view target, std::string_view why) {
+  return Unreachable(
+      target, fmt::format("cannot reach a Weir server at {}{}: start one with weir-server --model FOLDER, or "
+                          "name another address",
+                          target, why.empty() ? "" : fmt::format(" ({})", why)));
+}
+
+// Somebody may have taken the connection: nothing says that there is no server.
+absl::Status Silent(std::string_view target, absl::Duration timeout) {
+  return Unreachable(
+      target, fmt::format("no answer from {} within {}: it is busy or not a gRPC server, or the way to it "
+                          "is blocked; try again, or name another address",
+                          target, absl::FormatDuration(timeout)));
 }
 
 // The channel's state has no text; a call that fails at once has.
@@ -50,10 +61,19 @@ std::string WhyUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
 
 }  // namespace
 
-std::string TargetOf(std::string_view address) {
-  const size_t bracket = address.rfind(']');
-  const size_t colon = address.find(':', bracket == std::string_view::npos ? 0 : bracket);
-  return colon == std::string_view::npos ? fmt::format("{}:{}", address, kDefaultPort) : std::string(address);
+absl::StatusOr<std::string> TargetOf(std::string_view text) {
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  std::string why;
+  if (!address.ok())
+    why = std::string(address.status().message());
+  else if (address->port == 0)
+    why = fmt::format("{} has port 0, which no server has", Quoted(text));
+  if (!why.empty())
+    return MakeError(absl::StatusCode::kInvalidArgument, kInvalidAddress,
+                     fmt::format("{}; write HOST:PORT, such as 127.0.0.1:{}, HOST, [IPV6]:PORT or unix:PATH",
+                                 why, kDefaultPort));
+  if (!address->path.empty() || address->port) return std::string(text);
+  return fmt::format("{}:{}", text, kDefaultPort);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, absl::Duration timeout,
@@ -74,12 +94,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return channel;
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN)
-      return Unreachable(target, WhyUnreachable(channel));
+      return Refused(target, WhyUnreachable(channel));
     if (cancel != nullptr && cancel->cancelled())
       return MakeError(absl::StatusCode::kCancelled, kCallCancelled, "cancelled");
     const absl::Time now = absl::Now();
-    if (now >= deadline)
-      return Unreachable(target, fmt::format("no answer within {}", absl::FormatDuration(timeout)));
+    if (now >= deadline) return Silent(target, timeout);
     channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, now + kLook)));
   }
 }

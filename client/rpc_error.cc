@@ -63,6 +63,18 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
     } else if (code == absl::StatusCode::kCancelled) {
       details.reason = kCallCancelled;
       message = "cancelled";
+    } else if (code == absl::StatusCode::kResourceExhausted) {
+      // Weir always gives a reason when it has no room: this is a limit of the transport.
+      if (message.find("larger than max") != std::string::npos) {
+        details.reason = kMessageTooLarge;
+        message = fmt::format(
+            "the request is larger than the server at {} takes in one message ({}): send it in parts, such "
+            "as "
+            "by appending to a session, or start the server with a larger --max-message-size",
+            address, message);
+      } else {
+        message = fmt::format("the transport to {} refused the call: {}", address, message);
+      }
     } else if (code == absl::StatusCode::kUnimplemented) {
       message = fmt::format(
           "{} does not know this call ({}): it is not a Weir server, or one of another "

@@ -9,12 +9,15 @@
 namespace weir {
 
 // Reasons that the client itself gives; all others come from the server.
-inline constexpr std::string_view kUnreachable = "UNREACHABLE";  // no connection was made
+inline constexpr std::string_view kInvalidAddress = "INVALID_ADDRESS";  // of the server
+inline constexpr std::string_view kUnreachable = "UNREACHABLE";         // no connection was made
 inline constexpr std::string_view kConnectionLost =
     "CONNECTION_LOST";  // it broke before the answer was whole
 inline constexpr std::string_view kDeadlinePassed = "DEADLINE_PASSED";  // the client's own time limit
 inline constexpr std::string_view kCallCancelled = "CALL_CANCELLED";    // by a CancelToken
-inline constexpr std::string_view kStreamGap = "STREAM_GAP";            // positions do not follow each other
+// The transport refused the request for its size, before anybody of Weir saw it.
+inline constexpr std::string_view kMessageTooLarge = "MESSAGE_TOO_LARGE";
+inline constexpr std::string_view kStreamGap = "STREAM_GAP";  // positions do not follow each other
 inline constexpr std::string_view kStreamMalformed =
     "STREAM_MALFORMED";  // not the order that the contract names
 

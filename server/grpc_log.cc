@@ -1,13 +1,17 @@
 #include "server/grpc_log.h"
 
+#include <atomic>
+
 #include "grpc/support/log.h"
 #include "spdlog/spdlog.h"
 
 namespace weir {
 namespace {
 
+std::atomic<bool> held{false};
+
 void Write(gpr_log_func_args* args) {
-  if (args->severity == GPR_LOG_SEVERITY_ERROR)
+  if (args->severity == GPR_LOG_SEVERITY_ERROR && !held.load(std::memory_order_relaxed))
     spdlog::warn("grpc: {}", args->message);
   else
     spdlog::debug("grpc: {}", args->message);
@@ -16,5 +20,7 @@ void Write(gpr_log_func_args* args) {
 }  // namespace
 
 void RouteGrpcLog() { gpr_set_log_function(Write); }
+
+void HoldGrpcErrors(bool hold) { held.store(hold, std::memory_order_relaxed); }
 
 }  // namespace weir

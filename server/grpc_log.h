@@ -6,4 +6,7 @@ namespace weir {
 // Errors become warnings (they are gRPC's, not ours), everything else goes to debug.
 void RouteGrpcLog();
 
+// While held, errors go to debug too: for calls whose failure the caller words himself. Any thread.
+void HoldGrpcErrors(bool hold);
+
 }  // namespace weir

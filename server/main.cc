@@ -88,7 +88,9 @@ void DrainAndStop(const Options& options, const sigset_t& signals, WeirServer* s
 }
 
 int Run(const Options& options, const sigset_t& signals) {
+  HoldGrpcErrors(true);  // of an address that cannot be had
   absl::StatusOr<std::unique_ptr<WeirServer>> server = WeirServer::Start(ServerOptionsOf(options));
+  HoldGrpcErrors(false);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
     return kAddressInUse;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "fmt/format.h"
+#include "runtime/base/address.h"
 #include "runtime/base/error.h"
 #include "server/frontend/names.h"
 
@@ -112,6 +113,16 @@ absl::StatusOr<TokenizerChoice> ParseTokenizer(std::string_view text) {
   if (folder.empty()) return absl::InvalidArgumentError(fmt::format("{} names no folder", Quoted(text)));
   if (folder != "none") choice.folder = std::string(folder);
   return choice;
+}
+
+absl::StatusOr<std::string> ParseListen(std::string_view text) {
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  constexpr std::string_view kForms = "write HOST:PORT, such as 127.0.0.1:7070, [IPV6]:PORT or unix:PATH";
+  if (!address.ok())
+    return absl::InvalidArgumentError(fmt::format("{}; {}", std::string(address.status().message()), kForms));
+  if (address->path.empty() && !address->port)
+    return absl::InvalidArgumentError(fmt::format("{} has no port; {}", Quoted(text), kForms));
+  return std::string(text);
 }
 
 bool IsLoopback(std::string_view listen) {

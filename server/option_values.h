@@ -42,6 +42,9 @@ struct TokenizerChoice {
 // "[model=]folder" or "[model=]none".
 absl::StatusOr<TokenizerChoice> ParseTokenizer(std::string_view text);
 
+// Refuses what is not HOST:PORT, [IPV6]:PORT or unix:PATH.
+absl::StatusOr<std::string> ParseListen(std::string_view text);
+
 // Whether only this machine can reach `listen`: localhost, 127.0.0.0/8, [::1] or a unix socket.
 bool IsLoopback(std::string_view listen);
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "fmt/format.h"
@@ -94,8 +95,8 @@ void AddNetworkOptions(Pass* pass) {
   Options* o = pass->options;
   CLI::App& app = pass->app;
   const std::string group = "Network";
-  app.add_option(
-         "--listen", o->listen,
+  app.add_option_function<std::string>(
+         "--listen", [o](const std::string& text) { o->listen = Take("--listen", ParseListen(text)); },
          "Address: HOST:PORT, [IPV6]:PORT or unix:PATH. Port 0 takes any free one. Other than loopback "
          "addresses need --insecure. Default: 127.0.0.1:7070.")
       ->type_name("ADDRESS")
@@ -164,7 +165,8 @@ void AddCapacityOptions(Pass* pass) {
               "Default: 10m.")
       ->group(group);
   AddDuration(pass, "--max-session-ttl", &o->max_session_ttl,
-              "The longest time that a client may choose. Default: 24h.")
+              "The longest time that a client may choose; more is refused. At least --session-ttl. "
+              "Default: 24h.")
       ->group(group);
 }
 
@@ -246,14 +248,38 @@ bool IsServiceVariable(const std::string& name, const std::string& value) {
   return std::regex_match(name, kName) || (std::regex_match(name, kPort) && std::regex_match(value, kUrl));
 }
 
+// Throws for a key of the file that is no option. CLI11 refuses it too, but does not say what it is.
+void CheckKeys(CLI::App* app, const std::string& text) {
+  std::istringstream in(text);
+  for (const CLI::ConfigItem& item : app->get_config_formatter()->from_config(in)) {
+    if (!item.parents.empty())
+      throw CLI::ConfigError(
+          fmt::format("{} is in a section; options stand without one", Quoted(item.fullname())));
+    const CLI::Option* option = app->get_option_no_throw("--" + item.name);
+    if (option == nullptr) option = app->get_option_no_throw(item.name);
+    if (option == nullptr)
+      throw CLI::ConfigError(fmt::format("unknown option {}; see weir-server --help", Quoted(item.name)));
+    if (!option->get_configurable())
+      throw CLI::ConfigError(fmt::format("option {} cannot stand in a file", Quoted(item.name)));
+  }
+}
+
 absl::Status ReadFile(const std::string& path, Options* options) {
   std::ifstream file(path);
-  if (!file)
+  std::string text;
+  char buffer[4096];
+  while (file.read(buffer, sizeof(buffer)), file.gcount() > 0)
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+  if (!file.is_open() || file.bad())
     return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
                      fmt::format("cannot read the configuration file {}", Quoted(path)));
   std::string unused;
   auto pass = MakePass(options, &unused);
-  return RunPass(pass.get(), path, [&](CLI::App* app) { app->parse_from_stream(file); });
+  return RunPass(pass.get(), path, [&](CLI::App* app) {
+    CheckKeys(app, text);
+    std::istringstream in(text);
+    app->parse_from_stream(in);
+  });
 }
 
 std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::string& value) {
@@ -310,6 +336,11 @@ absl::Status CheckOptions(const Options& options) {
   for (const MemorySize& size : {options.max_message_size, options.max_prompt_size})
     if (size.share > 0 || size.bytes > (int64_t{1} << 30))
       return refuse("--max-message-size and --max-prompt-size take bytes, at most 1GiB");
+  if (options.session_ttl > options.max_session_ttl)
+    return refuse(fmt::format(
+        "--session-ttl, {}, is more than --max-session-ttl, {}; lower the one or raise the "
+        "other",
+        absl::FormatDuration(options.session_ttl), absl::FormatDuration(options.max_session_ttl)));
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/state/kv_pool.h"
 #include "server/capacity.h"
 #include "spdlog/spdlog.h"
 
@@ -42,12 +43,14 @@ void ChooseTokenizer(const Options& options, const NamedFolder& model, LoadOptio
 }
 
 void LogModel(const LoadedModel& model, const CapacityPlan& plan, int wanted_slots) {
-  spdlog::info("models/{}: {} ({}), {} parameters, {} bytes of {} weights; {} slots of {} bytes{}",
-               model.name, model.mixer, model.architecture, model.parameter_count, model.weight_bytes,
-               DTypeName(model.weight_dtype), plan.limits.slots, plan.slot_bytes,
-               plan.block_bytes > 0
-                   ? fmt::format("; {} KV blocks of {} bytes", plan.limits.kv_blocks, plan.block_bytes)
-                   : "");
+  std::string state = fmt::format("{} slots", plan.limits.slots);
+  if (plan.slot_bytes > 0) state += fmt::format(" of {} bytes", plan.slot_bytes);
+  if (plan.block_bytes > 0)
+    state += fmt::format("; {} KV blocks of {} bytes, {} tokens each", plan.limits.kv_blocks,
+                         plan.block_bytes, kKvBlockTokens);
+  spdlog::info("models/{}: {} ({}), {} parameters, {} bytes of {} weights; {}", model.name, model.mixer,
+               model.architecture, model.parameter_count, model.weight_bytes, DTypeName(model.weight_dtype),
+               state);
   for (const std::string& warning : model.warnings) spdlog::warn("models/{}: {}", model.name, warning);
   if (plan.limits.slots < wanted_slots)
     spdlog::warn("models/{}: --state-memory holds {} of the {} slots wanted", model.name, plan.limits.slots,

@@ -6,6 +6,7 @@
 
 #include "CLI/App.hpp"
 #include "client/command/context.h"
+#include "weir/v1/models.pb.h"
 
 namespace weir {
 
@@ -21,6 +22,9 @@ CLI::Option* AddTimeOption(CLI::App* app, const std::string& name, std::function
                            const std::string& help);
 
 void SetDuration(absl::Duration duration, google::protobuf::Duration* out);
+
+// What one session of a model costs.
+std::string StateText(const v1::StateCost& state);
 
 // Bytes for one line of a terminal: backslashes and all but printable ASCII escaped.
 std::string Escaped(std::string_view bytes);

@@ -23,11 +23,13 @@ absl::Status UsageError(std::string message) {
 int ExitStatusOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const std::string reason = GetErrorDetails(status).reason;
-  if (reason == kUsage) return kExitUsage;
+  if (reason == kUsage || reason == kInvalidAddress) return kExitUsage;
   if (reason == kUnreachable || reason == kConnectionLost) return kExitUnreachable;
   if (status.code() == absl::StatusCode::kDeadlineExceeded) return kExitTimeout;
-  // A reader that is too slow was not refused: it lost a turn that ran.
-  if (status.code() == absl::StatusCode::kResourceExhausted && reason != kClientTooSlow) return kExitCapacity;
+  // A reader that is too slow was not refused: it lost a turn that ran. Without a reason, or with ours, the
+  // transport refused the call, and trying again later does not help.
+  const bool server_refused = !reason.empty() && reason != kClientTooSlow && reason != kMessageTooLarge;
+  if (status.code() == absl::StatusCode::kResourceExhausted && server_refused) return kExitCapacity;
   return kExitServerError;
 }
 

@@ -5,6 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
+#include "client/command/exit_status.h"
 #include "client/command/generate_options.h"
 #include "client/command/help.h"
 #include "client/command/number_option.h"
@@ -78,6 +79,10 @@ std::string LogprobLines(const v1::Delta& delta) {
 
 absl::Status RunGenerate(const GenerateOptions& options, Context* context) {
   v1::GenerateRequest request = options.request;
+  const v1::StopConditions& stop = request.stop();
+  if (stop.has_max_tokens() && stop.min_tokens() > stop.max_tokens())
+    return UsageError(
+        fmt::format("--min-tokens {} is more than --max-tokens {}", stop.min_tokens(), stop.max_tokens()));
   request.set_model(ModelResource(options.model));
   request.set_session(SessionResource(options.session));
   WEIR_ASSIGN_OR_RETURN(std::optional<v1::Prompt> prompt,
@@ -132,7 +137,8 @@ void AddGenerateCommand(CLI::App* app, Context* context) {
       ->type_name("ETAG")
       ->group(group);
   AddNumberOption<int64_t>(
-      sub, "--expected-position", "N", [options](int64_t v) { options->request.set_expected_position(v); },
+      sub, "--expected-position", "N", {.low = 0},
+      [options](int64_t v) { options->request.set_expected_position(v); },
       "Refuse the turn unless the session stands at this position.")
       ->group(group);
   AddStopOptions(sub, &options->request);

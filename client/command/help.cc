@@ -51,6 +51,8 @@ const std::string_view kSummary =
 const std::string_view kFooter =
     R"(Global options may stand before or after the subcommand; `weir COMMAND --help` explains a command.
 TIME is 30s, 1m30s, 500ms, or a plain number of seconds.
+A server that does not greet within 5s, or --timeout where that is shorter, counts as out of reach: it may be
+busy, or something else than a gRPC server.
 
 JSON
   With --json every answer is one JSON object per line with the field names of the weir.v1 protos: 64-bit
@@ -65,12 +67,15 @@ SIGNALS
 
 ENVIRONMENT
   WEIR_SERVER      The server's address, where --server does not name one.
+  GRPC_VERBOSITY   debug, info or error: gRPC's own log lines on standard error. Unset: none.
 
 EXIT STATUS
   0    ok
-  1    the server answered with an error, or the output could not be written
-  2    bad usage: options, a prompt that is not UTF-8, or a file that cannot be read
-  3    the server cannot be reached, or the connection broke
+  1    the server answered with an error or refused the request for its size, or the output could not be
+       written
+  2    bad usage: options, values that no model takes, an address that is none, a prompt that is not UTF-8, or
+       a file that cannot be read
+  3    the server cannot be reached or did not greet in time, or the connection broke
   4    a time limit passed
   5    refused for capacity: no session slot, no memory, or the waiting line is full
   130  interrupted (143 after SIGTERM)
@@ -101,6 +106,7 @@ const std::string_view kSessionsFooter = R"(EXAMPLES
   id=$(weir sessions create -m tales-linear --ttl 1h)
   weir sessions append "$id" --file rules.txt
   copy=$(weir sessions fork "$id") && weir generate -s "$copy" "First try:"
+  weir sessions list --limit 20
   weir sessions list --json | jq -r .name | xargs weir sessions delete
 )";
 
@@ -113,8 +119,9 @@ EXAMPLES
 )";
 
 const std::string_view kInfoFooter =
-    R"(Exits with 0 only when the server is SERVING: 1 while it loads models or drains, 3 when it cannot be reached,
-4 when it does not answer within --timeout (default 5s).
+    R"(Exits with 0 only when the server is SERVING: 1 while it loads models or drains, 3 when it cannot be reached
+or does not greet in time, 4 when it greets and does not answer. In time is within --timeout, which is 5s here
+unless given; for the greeting 5s at most.
 
 EXAMPLES
   weir info

@@ -32,8 +32,8 @@ std::string InfoText(const v1::ServerInfo& info) {
     text += fmt::format("  slots:     {} of {} free\n", use.slots_free(), use.slots_total());
     if (use.kv_blocks_total() > 0)
       text += fmt::format("  kv blocks: {} of {} free\n", use.kv_blocks_free(), use.kv_blocks_total());
-    text +=
-        fmt::format("  sessions:  {}; per session {} B\n", use.sessions(), use.model().state().fixed_bytes());
+    text += fmt::format("  sessions:  {}\n", use.sessions());
+    text += fmt::format("  state:     {}\n", StateText(use.model().state()));
     text +=
         fmt::format("  requests:  {} running, {} waiting\n", use.requests_running(), use.requests_waiting());
     text += fmt::format("  tokens:    {} prompt, {} generated, in {} steps\n", use.prompt_tokens(),

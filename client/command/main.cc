@@ -5,7 +5,9 @@
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
 #include "client/command/exit_status.h"
+#include "client/command/grpc_log.h"
 #include "client/command/help.h"
+#include "client/connect.h"
 #include "fmt/format.h"
 
 namespace weir {
@@ -17,22 +19,43 @@ void Report(const Context& context, const absl::Status& status) {
 
 void AddGlobalOptions(CLI::App* app, Context* context) {
   const std::string group = "Global options";
-  app->add_option("--server", context->server,
-                  "HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH. Default: 127.0.0.1:7070.")
+  app->add_option_function<std::string>(
+         "--server",
+         [context](const std::string& address) {
+           const absl::StatusOr<std::string> target = TargetOf(address);
+           if (!target.ok())
+             throw CLI::ValidationError("--server (or WEIR_SERVER)", std::string(target.status().message()));
+           context->server = address;
+         },
+         "HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH. Default: 127.0.0.1:7070.")
       ->envname("WEIR_SERVER")
       ->type_name("ADDRESS")
       ->group(group);
   app->add_flag("--json", context->json, "One JSON object per line instead of text.")->group(group);
   AddTimeOption(
       app, "--timeout", [context](absl::Duration timeout) { context->timeout = timeout; },
-      "Give up when a call takes longer. Default: none; 5s for info.")
+      "Give up when a call takes longer. Default: none; 5s for info. Connecting takes at most 5s anyway.")
       ->group(group);
   app->set_help_flag("-h,--help", "Print this text, or that of a command.")->group(group);
   app->set_version_flag("--version", "weir " WEIR_VERSION, "Print the version.")->group(group);
 }
 
-int Run(Context* context) {
-  const absl::Status status = context->action();
+// For a command line that was refused: what its writer probably meant.
+std::string Hint(const std::vector<std::string>& args) {
+  const auto is_number = [](const std::string& text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool with_number = args[i] == "--logprobs" && i + 1 < args.size() && is_number(args[i + 1]);
+    if (with_number || args[i].rfind("--logprobs=", 0) == 0)
+      return "; --logprobs takes no number, --top-logprobs N does";
+  }
+  return "";
+}
+
+int Run(Context* context, const std::vector<std::string>& args) {
+  absl::Status status = context->action();
+  if (ExitStatusOf(status) == kExitUsage) status = UsageError(std::string(status.message()) + Hint(args));
   // A closed pipe explains whatever came after it.
   if (context->out.closed()) return kExitOk;
   if (!context->out.ok()) {
@@ -47,6 +70,8 @@ int Run(Context* context) {
 
 int Main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  SilenceGrpcLog();
+  const std::vector<std::string> args(argv + 1, argv + argc);
   Context context;
   CLI::App app{std::string(kSummary), "weir"};
   auto formatter = std::make_shared<WrappedHelp>();
@@ -67,10 +92,10 @@ int Main(int argc, char** argv) {
     app.exit(request);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    Note(fmt::format("weir: {}; see weir --help", error.what()));
+    Note(fmt::format("weir: {}{}; see weir --help", error.what(), Hint(args)));
     return kExitUsage;
   }
-  return Run(&context);
+  return Run(&context, args);
 }
 
 }  // namespace

@@ -17,14 +17,6 @@ std::string ContextText(const v1::Model& model) {
   return model.context_limit() == 0 ? "unlimited" : std::to_string(model.context_limit());
 }
 
-// What one sequence costs.
-std::string StateText(const v1::StateCost& state) {
-  if (state.kind() != v1::StateCost::KIND_PAGED) return fmt::format("{} B per session", state.fixed_bytes());
-  const std::string blocks =
-      fmt::format("{} B per block of {} tokens", state.block_bytes(), state.block_tokens());
-  return state.fixed_bytes() > 0 ? fmt::format("{} + {} B", blocks, state.fixed_bytes()) : blocks;
-}
-
 std::string ModelText(const v1::Model& model) {
   return fmt::format(
       "name:            {}\narchitecture:    {}\nmixer:           {}\nparameter_count: {}\nweight_bytes:    "

@@ -130,18 +130,25 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<int32_t>> ParseTokenIds(std::string_view text) {
-  std::vector<int32_t> ids;
+  constexpr std::string_view kSpaces = " \t\r\n";
   constexpr std::string_view kSeparators = ", \t\r\n";
-  for (size_t at = text.find_first_not_of(kSeparators); at != std::string_view::npos;
-       at = text.find_first_not_of(kSeparators, at)) {
+  const auto skip_spaces = [&](size_t at) {
+    return std::min(text.find_first_not_of(kSpaces, at), text.size());
+  };
+  std::vector<int32_t> ids;
+  bool comma = false;  // the last thing seen
+  for (size_t at = skip_spaces(0); at < text.size() || comma;) {
     const size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
+    if (at == end) return UsageError("a comma without a token id beside it; write ids such as 1,15,7");
     int32_t id = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
-    if (error != std::errc() || stop != text.data() + end)
+    if (error != std::errc() || stop != text.data() + end || id < 0)
       return UsageError(
           fmt::format("{} is not a token id; write ids such as 1,15,7", Quoted(text.substr(at, end - at))));
     ids.push_back(id);
-    at = end;
+    at = skip_spaces(end);
+    comma = at < text.size() && text[at] == ',';
+    if (comma) at = skip_spaces(at + 1);
   }
   if (ids.empty()) return UsageError("no token ids; write ids such as 1,15,7");
   return ids;

@@ -1,4 +1,6 @@
 // weir sessions: conversations whose state stays on the server.
+#include <algorithm>
+#include <limits>
 #include <memory>
 
 #include "CLI/CLI.hpp"
@@ -28,6 +30,7 @@ struct SessionOptions {
   std::string etag;
   std::optional<absl::Duration> ttl;
   std::optional<int64_t> expected_position;
+  int64_t limit = std::numeric_limits<int64_t>::max();  // of list
   PromptOptions prompt;
 
   std::string name() const { return SessionResource(session); }
@@ -82,16 +85,18 @@ absl::Status RunGet(const SessionOptions& options, Context* context) {
   return absl::OkStatus();
 }
 
-absl::Status RunList(const SessionOptions&, Context* context) {
+absl::Status RunList(const SessionOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
   v1::ListSessionsRequest request;
-  request.set_page_size(kPageSize);
+  int64_t left = options.limit;
   if (!context->json)
     context->out.WriteLine(fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
   do {
+    request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPageSize)));
     WEIR_ASSIGN_OR_RETURN(const v1::ListSessionsResponse page,
                           client.ListSessions(request, context->cancel()));
     for (const v1::Session& session : page.sessions()) {
+      if (left-- == 0) return absl::OkStatus();
       if (context->json)
         context->WriteJson(session);
       else
@@ -100,7 +105,7 @@ absl::Status RunList(const SessionOptions&, Context* context) {
                                            TimeUtil::ToString(session.expire_time())));
     }
     request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty() && context->out.ok());
+  } while (left > 0 && !request.page_token().empty() && context->out.ok());
   return absl::OkStatus();
 }
 
@@ -180,7 +185,11 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
       create, "--ttl", [options](absl::Duration ttl) { options->ttl = ttl; },
       "The session ends when it is not used for so long. Default: the server's.");
   AddSub(group, "get", "Print a session.", true, RunGet, context, options);
-  AddSub(group, "list", "Print all sessions of this owner.", false, RunList, context, options);
+  CLI::App* list =
+      AddSub(group, "list", "Print the sessions of this owner, by name.", false, RunList, context, options);
+  AddNumberOption<int64_t>(
+      list, "--limit", "N", {.low = 1}, [options](int64_t v) { options->limit = v; },
+      "Print at most N. Default: all.");
   CLI::App* remove =
       AddSub(group, "delete", "Delete sessions and free their state.", false, RunDelete, context, options);
   remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID.")
@@ -192,7 +201,8 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
   AddPromptOptions(append, &options->prompt, "PROMPT");
   AddEtag(append, options.get());
   AddNumberOption<int64_t>(
-      append, "--expected-position", "N", [options](int64_t v) { options->expected_position = v; },
+      append, "--expected-position", "N", {.low = 0},
+      [options](int64_t v) { options->expected_position = v; },
       "Refuse unless the session stands at this position.");
   CLI::App* fork =
       AddSub(group, "fork", "Copy a session and print the copy's name.", true, RunFork, context, options);

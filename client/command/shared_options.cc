@@ -33,6 +33,15 @@ void SetDuration(absl::Duration duration, google::protobuf::Duration* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(duration)));
 }
 
+std::string StateText(const v1::StateCost& state) {
+  const std::string fixed = fmt::format("{} B per session", state.fixed_bytes());
+  if (state.kind() != v1::StateCost::KIND_PAGED || state.block_tokens() <= 0) return fixed;
+  const std::string paged =
+      fmt::format("{} B per token, in blocks of {} tokens ({} B)", state.block_bytes() / state.block_tokens(),
+                  state.block_tokens(), state.block_bytes());
+  return state.fixed_bytes() > 0 ? fixed + " + " + paged : paged;
+}
+
 std::string Escaped(std::string_view bytes) {
   std::string out;
   for (const char c : bytes) {

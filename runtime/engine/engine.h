@@ -103,6 +103,7 @@ class Engine {
   std::vector<RunnerStats> Stats() const;  // one per model
   const Device& device() const { return *device_; }
   const std::vector<EngineModel>& models() const { return models_; }
+  const EngineOptions& options() const { return options_; }
 
  private:
   using Command = absl::AnyInvocable<void()>;

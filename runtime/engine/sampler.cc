@@ -107,13 +107,15 @@ float Clamped(float logit) { return logit == -kInfinity ? logit : std::clamp(log
 // One float lower, for thresholds that rounding must not raise.
 float Below(float value) { return std::nextafter(value, -kInfinity); }
 
+// The type's largest value as `high` stands for no upper bound; infinity and NaN are refused all the same.
 template <class T>
 void RequireRange(const char* field, T value, T low, T high, const char* meaning,
                   std::vector<FieldViolation>* violations) {
-  if (!(low <= value && value <= high)) {
-    violations->push_back(
-        {field, fmt::format("must be between {} and {} ({}), got {}", low, high, meaning, value)});
-  }
+  if (low <= value && value <= high) return;
+  const std::string range = high < std::numeric_limits<T>::max() ? fmt::format("between {} and {}", low, high)
+                            : std::is_integral_v<T>              ? fmt::format("at least {}", low)
+                                                    : fmt::format("a finite number of at least {}", low);
+  violations->push_back({field, fmt::format("must be {} ({}), got {}", range, meaning, value)});
 }
 
 void CheckLogitBias(const SamplingParams& params, int32_t vocab_size,

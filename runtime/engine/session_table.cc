@@ -76,10 +76,10 @@ absl::StatusOr<Sequence> SessionTable::NewSequence() {
   if (!slot)
     return MakeError(
         absl::StatusCode::kResourceExhausted, "SESSION_CAPACITY_EXHAUSTED",
-        fmt::format(
-            "all {} slots of model '{}' are in use ({} bytes each); delete a session, wait for one to "
-            "expire, or start the server with more --slots",
-            arena_.num_slots(), model_.name, arena_.slot_bytes()),
+        fmt::format("all {} slots of model '{}' are in use{}; delete a session, wait for one to expire, or "
+                    "start the server with more --slots",
+                    arena_.num_slots(), model_.name,
+                    arena_.slot_bytes() > 0 ? fmt::format(" ({} bytes each)", arena_.slot_bytes()) : ""),
         {{"state_bytes", std::to_string(arena_.slot_bytes())},
          {"capacity", std::to_string(arena_.num_slots())}},
         absl::Seconds(1));

@@ -41,14 +41,23 @@ std::string ChooseId(const std::string& requested, FieldViolations* violations) 
   return requested;
 }
 
-absl::Duration ReadTtl(const v1::Session& session, FieldViolations* violations) {
-  if (session.has_ttl())
-    return ReadDuration(session.ttl(), "session.ttl", violations).value_or(absl::ZeroDuration());
+// Zero stands for the default.
+absl::Duration ReadTtl(const v1::Session& session, absl::Duration max, FieldViolations* violations) {
+  const std::string bound = fmt::format("the longest time that this server allows, {} (--max-session-ttl)",
+                                        absl::FormatDuration(max));
+  if (session.has_ttl()) {
+    const absl::Duration ttl =
+        ReadDuration(session.ttl(), "session.ttl", violations).value_or(absl::ZeroDuration());
+    if (ttl > max)
+      violations->Add("session.ttl", fmt::format("{} is more than {}", absl::FormatDuration(ttl), bound));
+    return ttl;
+  }
   if (!session.has_expire_time()) return absl::ZeroDuration();
   const absl::Time expires = absl::FromUnixSeconds(session.expire_time().seconds()) +
                              absl::Nanoseconds(session.expire_time().nanos());
   const absl::Duration ttl = expires - absl::Now();
   if (ttl <= absl::ZeroDuration()) violations->Add("session.expire_time", "is not in the future");
+  if (ttl > max) violations->Add("session.expire_time", "lies further ahead than " + bound);
   return ttl;
 }
 
@@ -92,7 +101,7 @@ void SessionCalls::Create(const v1::CreateSessionRequest& request, const CallInf
       &violations);
   if (!chosen_in_metadata) CheckSessionHint(call.session_hint, params.id, &violations);
   params.owner = call.owner;
-  params.ttl = ReadTtl(request.session(), &violations);
+  params.ttl = ReadTtl(request.session(), frontend_.engine().options().max_ttl, &violations);
   const absl::StatusOr<int> model = frontend_.ResolveModel(request.session().model(), "session.model");
   for (const FieldViolation& v : GetFieldViolations(model.status())) violations.Add(v.field, v.description);
   if (!violations.empty()) return reply(violations.ToStatus());

@@ -173,6 +173,20 @@ TEST(ClientErrors, DrainingIsTheServersWordAndABrokenSocketIsNot) {
               "m");
 }
 
+TEST(ClientErrors, AMessageOverTheLimitIsNotALackOfCapacity) {
+  ScriptedServer server;  // with gRPC's own limit of 4 MiB
+  const auto client = WeirClient::Connect(server.address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  v1::TokenizeRequest request;
+  request.set_text(std::string(5 << 20, 'x'));
+  const absl::Status status = client->Tokenize(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(GetErrorDetails(status).reason, kMessageTooLarge);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(HasSubstr("4194304"), HasSubstr("in parts"), HasSubstr("--max-message-size")));
+  EXPECT_EQ(server.calls(), 0);
+}
+
 TEST(ClientCancel, AnotherThreadEndsARunningTurn) {
   std::atomic<bool> seen{false};
   ScriptedServer server;
@@ -252,7 +266,9 @@ TEST(ClientConnect, APeerThatNeverGreetsIsUnreachableAfterTheTimeout) {
   options.timeout = absl::Milliseconds(300);
   const auto client = WeirClient::Connect(port.name, options);
   EXPECT_EQ(GetErrorDetails(client.status()).reason, kUnreachable);
-  EXPECT_THAT(std::string(client.status().message()), HasSubstr("300ms"));
+  EXPECT_THAT(std::string(client.status().message()),
+              ::testing::AllOf(HasSubstr("300ms"), HasSubstr("is busy or not a gRPC server"),
+                               ::testing::Not(HasSubstr("weir-server"))));
 
   CancelToken cancel;
   cancel.Cancel();
@@ -262,11 +278,20 @@ TEST(ClientConnect, APeerThatNeverGreetsIsUnreachableAfterTheTimeout) {
 }
 
 TEST(ClientConnect, AddressesWithoutAPortGetTheDefault) {
-  EXPECT_EQ(TargetOf("gpu1"), "gpu1:7070");
-  EXPECT_EQ(TargetOf("gpu1:80"), "gpu1:80");
-  EXPECT_EQ(TargetOf("[::1]"), "[::1]:7070");
-  EXPECT_EQ(TargetOf("[::1]:80"), "[::1]:80");
-  EXPECT_EQ(TargetOf("unix:/tmp/weir.sock"), "unix:/tmp/weir.sock");
+  EXPECT_EQ(*TargetOf("gpu1"), "gpu1:7070");
+  EXPECT_EQ(*TargetOf("gpu1:80"), "gpu1:80");
+  EXPECT_EQ(*TargetOf("[::1]"), "[::1]:7070");
+  EXPECT_EQ(*TargetOf("[::1]:80"), "[::1]:80");
+  EXPECT_EQ(*TargetOf("unix:/tmp/weir.sock"), "unix:/tmp/weir.sock");
+}
+
+TEST(ClientConnect, WhatIsNoAddressIsRefusedWithTheForm) {
+  for (const char* text : {"", "127.0.0.1:99999", "127.0.0.1:0", "gpu1:abc", ":7070", "::1", "unix:"}) {
+    const absl::Status status = WeirClient::Connect(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(GetErrorDetails(status).reason, kInvalidAddress);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("write HOST:PORT")) << text;
+  }
 }
 
 TEST(ClientSessions, EveryCallNamesItsSessionForRouters) {

@@ -92,7 +92,7 @@ TEST_F(Calls, EveryFlagOfGenerateReachesItsField) {
        "5,6",
        "--ignore-eos",
        "--min-tokens",
-       "3",
+       "0",
        "--logprobs",
        "--top-logprobs",
        "2"});
@@ -103,7 +103,7 @@ TEST_F(Calls, EveryFlagOfGenerateReachesItsField) {
       frequency_penalty: -2 logit_bias { key: 42 value: -100 } logit_bias { key: 7 value: 1.5 }
       seed: 18446744073709551615 }
     stop { max_tokens: 0 max_time { seconds: 90 } strings: '[a,b]' strings: '--' strings: '-x' token_ids: 5
-      token_ids: 6 ignore_eos: true min_tokens: 3 }
+      token_ids: 6 ignore_eos: true min_tokens: 0 }
     output { logprobs: true top_logprobs: 2 })");
 }
 
@@ -149,6 +149,21 @@ TEST_F(Calls, SessionsListFollowsThePages) {
   const std::string json = Run({"sessions", "list", "--json"}).out;
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 4);
   EXPECT_EQ(Json(json.substr(0, json.find('\n')))["name"], "sessions/a");
+}
+
+TEST_F(Calls, SessionsListStopsAtItsLimit) {
+  server_.answers = {
+      {"weir.v1.ListSessionsResponse",
+       "sessions { name: 'sessions/a' } sessions { name: 'sessions/b' } next_page_token: 'more'"}};
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  EXPECT_EQ(lines(Run({"sessions", "list", "--limit", "1"}).out), 2) << "a heading, one session";
+  ExpectRequest<v1::ListSessionsRequest>(server_, "page_size: 1");
+  EXPECT_EQ(lines(Run({"sessions", "list", "--limit", "2"}).out), 3);
+  ExpectRequest<v1::ListSessionsRequest>(server_, "page_size: 2");
+  EXPECT_EQ(lines(Run({"sessions", "list", "--limit", "3", "--json"}).out), 3);
+  ExpectRequest<v1::ListSessionsRequest>(server_, "page_size: 1 page_token: 'more'");
+  EXPECT_EQ(lines(Run({"sessions", "list", "--limit", "5000"}).out), 5);
+  ExpectRequest<v1::ListSessionsRequest>(server_, "page_size: 1000 page_token: 'more'");
 }
 
 TEST_F(Calls, SessionsDeleteTakesSeveral) {
@@ -216,11 +231,23 @@ TEST_F(Calls, InfoShowsHealthCapacityAndUse) {
        "slots_total: 8 slots_free: 3 generated_tokens: 77 }"}};
   EXPECT_THAT(Run({"info"}).out,
               AllOf(HasSubstr("SERVING"), HasSubstr("models/lin"), HasSubstr("3 of 8 free"),
-                    HasSubstr("per session 4096 B"), HasSubstr("77 generated")));
+                    HasSubstr("4096 B per session"), HasSubstr("77 generated")));
   const nlohmann::json json = Json(Run({"info", "--json"}).out);
   EXPECT_EQ(json["health"], "SERVING");
   EXPECT_EQ(json["server"]["models"][0]["slots_free"], 3);
   EXPECT_THAT(Run({"info", "--quiet"}).out, IsEmpty());
+}
+
+TEST_F(Calls, ThePriceOfASessionIsNamedForPagedStateToo) {
+  const std::string paged = "state { kind: KIND_PAGED block_bytes: 49152 block_tokens: 16 }";
+  const std::string both = "state { kind: KIND_PAGED fixed_bytes: 512 block_bytes: 49152 block_tokens: 16 }";
+  server_.answers = {
+      {"weir.v1.ServerInfo", "models { model { " + paged + " } } models { model { " + both + " } }"},
+      {"weir.v1.Model", paged}};
+  const std::string text = "3072 B per token, in blocks of 16 tokens (49152 B)\n";
+  EXPECT_THAT(Run({"info"}).out,
+              AllOf(HasSubstr("state:     " + text), HasSubstr("state:     512 B per session + " + text)));
+  EXPECT_THAT(Run({"models", "get", "soft"}).out, HasSubstr(text));
 }
 
 TEST(InfoAsHealthCheck, SucceedsOnlyWhenServing) {

@@ -204,6 +204,17 @@ TEST(CommandPrompt, WhatCannotTravelIsRefusedBeforeTheServerIsAsked) {
                                              {"generate", "-f", "/"},
                                              {"generate", "a", "-f", latin1.path()},
                                              {"generate", "--token-ids", "1,x"},
+                                             {"generate", "--token-ids", "1,,2"},
+                                             {"generate", "--token-ids", ",1"},
+                                             {"generate", "--token-ids", "1,"},
+                                             {"generate", "--token-ids", "1, "},
+                                             {"generate", "--token-ids", "1 , , 2"},
+                                             {"generate", "--token-ids", ","},
+                                             {"generate", "--token-ids", " "},
+                                             {"generate", "--token-ids", ""},
+                                             {"generate", "--token-ids", "-1"},
+                                             {"generate", "--stop-token", "5,", "hi"},
+                                             {"detokenize", "1,", ",2"},
                                              {"generate", "two", "words"}}) {
     const ChildResult result = RunWeir(At(server, arguments));
     EXPECT_EQ(result.exit, 2) << result.err;
@@ -227,6 +238,8 @@ TEST(CommandExit, SaysWhatKindOfErrorItWas) {
       {RichStatus(grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE", "too late"), 4},
       {RichStatus(grpc::StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL", "64 turns wait", {}, 2), 5},
       {RichStatus(grpc::StatusCode::RESOURCE_EXHAUSTED, "CLIENT_TOO_SLOW", "reader too slow"), 1},
+      {grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "Received message larger than max (9 vs. 8)"), 1},
+      {grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many pings"), 1},
       {RichStatus(grpc::StatusCode::CANCELLED, "SHUTDOWN", "the server ends"), 1}};
   ScriptedServer server;
   for (const Case& c : cases) {
@@ -283,6 +296,17 @@ TEST(CommandExit, BadUsageIs2WithOneLine) {
                                              {"generate", "--logit-bias", "42", "hi"},
                                              {"generate", "--logit-bias", "x=1", "hi"},
                                              {"generate", "--stop"},
+                                             {"generate", "--stop", "", "hi"},
+                                             {"generate", "--stop", std::string(257, 'x'), "hi"},
+                                             {"generate", "-n", "2", "--min-tokens", "3", "hi"},
+                                             {"generate", "--expected-position", "-1", "hi"},
+                                             {"generate", "--logprobs=3", "hi"},
+                                             {"sessions", "append", "s", "--expected-position", "-1", "hi"},
+                                             {"sessions", "list", "--limit", "0"},
+                                             {"--server", "", "info"},
+                                             {"--server", "127.0.0.1:99999", "info"},
+                                             {"--server", "127.0.0.1:abc", "info"},
+                                             {"--server", ":7070", "info"},
                                              {"generate", "--max-time", "soon", "hi"},
                                              {"--timeout", "0", "info"},
                                              {"sessions"},
@@ -294,6 +318,44 @@ TEST(CommandExit, BadUsageIs2WithOneLine) {
     EXPECT_THAT(result.err, StartsWith("weir: "));
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
   }
+}
+
+TEST(CommandExit, ValuesThatNoModelTakesAre2AndTheRangeIsNamed) {
+  struct Case {
+    const char* flag;
+    std::vector<std::string> values;
+    const char* range;
+  };
+  for (const Case& c : {Case{"-n", {"-1", "1000000000001"}, "a whole number from 0 to 1000000000000"},
+                        {"--min-tokens", {"-1"}, "a whole number of at least 0"},
+                        {"--temperature", {"-0.1", "nan", "inf", "-inf"}, "a finite number of at least 0"},
+                        {"--top-k", {"-2"}, "a whole number of at least -1"},
+                        {"--top-p", {"-0.1", "2", "nan", "inf"}, "a number from 0 to 1"},
+                        {"--min-p", {"-0.1", "2", "nan", "inf"}, "a number from 0 to 1"},
+                        {"--repetition-penalty", {"0", "-1", "101", "nan"}, "a number from 0.01 to 100"},
+                        {"--presence-penalty", {"-2.1", "2.1", "nan", "inf"}, "a number from -2 to 2"},
+                        {"--frequency-penalty", {"-2.1", "2.1", "nan", "-inf"}, "a number from -2 to 2"},
+                        {"--logit-bias", {"1=101", "1=-101", "1=nan", "1=inf", "-1=5"}, "from -100 to 100"},
+                        {"--top-logprobs", {"-1", "21"}, "a whole number from 0 to 20"}}) {
+    for (const std::string& value : c.values) {
+      const ChildResult result = RunWeir({"generate", c.flag, value, "hi"});
+      EXPECT_EQ(result.exit, 2) << c.flag << " " << value << ": " << result.err;
+      EXPECT_THAT(result.err, AllOf(HasSubstr("'" + value + "'"), HasSubstr(c.range)));
+    }
+  }
+}
+
+TEST(CommandExit, ANumberForLogprobsGetsAHint) {
+  const TempFile file("text");
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"generate", "--logprobs", "3", "hi"},
+                                             {"generate", "--logprobs", "3", "--file", file.path()},
+                                             {"generate", "--logprobs=3", "hi"}}) {
+    const ChildResult result = RunWeir(arguments);
+    EXPECT_EQ(result.exit, 2);
+    EXPECT_THAT(result.err, HasSubstr("--logprobs takes no number, --top-logprobs N does"));
+  }
+  EXPECT_THAT(RunWeir({"generate", "two", "words"}).err, Not(HasSubstr("logprobs")));
 }
 
 TEST(CommandExit, NoServerIs3AndSaysHowToStartOne) {
@@ -374,6 +436,28 @@ TEST(CommandServer, TheEnvironmentNamesItAndTheFlagWins) {
   options.env = {"WEIR_SERVER=" + server.address()};
   EXPECT_EQ(Child({"generate", "hi"}, options).Wait().exit, 0);
   EXPECT_EQ(Child({"generate", "hi", "--server", "127.0.0.1:1"}, options).Wait().exit, 3);
+}
+
+TEST(CommandServer, WhatIsNoAddressNamesFlagAndForm) {
+  Child::Options options;
+  options.env = {"WEIR_SERVER=127.0.0.1:99999"};
+  for (const ChildResult& result :
+       {Child({"info"}, options).Wait(), RunWeir({"--server", "127.0.0.1:99999", "info"})}) {
+    EXPECT_EQ(result.exit, 2);
+    EXPECT_THAT(result.err, AllOf(HasSubstr("--server"), HasSubstr("WEIR_SERVER"), HasSubstr("HOST:PORT"),
+                                  HasSubstr("65535")));
+  }
+}
+
+TEST(CommandOutput, LinesOfGrpcShowOnlyWhenAskedFor) {
+  ScriptedServer server;
+  Child::Options options;
+  options.env = {"GRPC_TRACE=no_such_tracer"};  // gRPC complains as soon as it starts
+  const ChildResult silent = Child(At(server, {"generate", "hi"}), options).Wait();
+  EXPECT_EQ(silent.exit, 0);
+  EXPECT_THAT(silent.err, IsEmpty());
+  options.env.emplace_back("GRPC_VERBOSITY=error");
+  EXPECT_THAT(Child(At(server, {"generate", "hi"}), options).Wait().err, HasSubstr("no_such_tracer"));
 }
 
 TEST(CommandHelp, ExplainsEveryCommandAndTheExitStatus) {

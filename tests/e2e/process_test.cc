@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <string>
@@ -148,6 +149,54 @@ TEST_F(ServerProcess, MistakesGiveOneClearLineAndACodeThatMeansSomething) {
   EXPECT_EQ(Run({"sessions", "create", "-m", "linear"}).second, 5);
 }
 
+TEST_F(ServerProcess, TheRangesOfTheClientAreTheServers) {
+  // Where one of both is stricter, the ends of a range show it.
+  for (const auto& [flag, ends] :
+       std::map<std::string, std::vector<std::string>>{{"-n", {"0"}},
+                                                       {"--min-tokens", {"0"}},
+                                                       {"--temperature", {"0", "3e38"}},
+                                                       {"--top-k", {"-1", "2147483647"}},
+                                                       {"--top-p", {"0", "1"}},
+                                                       {"--min-p", {"0", "1"}},
+                                                       {"--repetition-penalty", {"0.01", "100"}},
+                                                       {"--presence-penalty", {"-2", "2"}},
+                                                       {"--frequency-penalty", {"-2", "2"}},
+                                                       {"--logit-bias", {"5=-100", "5=100", "5=-inf"}},
+                                                       {"--top-logprobs", {"0", "20"}},
+                                                       {"--stop", {std::string(256, 'x')}}}) {
+    for (const std::string& end : ends) {
+      std::vector<std::string> command = {"generate", "-m", "linear", "--no-stats", flag, end, "abc"};
+      if (flag != "-n") command.insert(command.end(), {"-n", "2"});
+      const auto [text, code] = Run(command);
+      EXPECT_EQ(code, 0) << flag << " " << end << ": " << text;
+    }
+  }
+}
+
+TEST_F(ServerProcess, APagedSessionCountsItsBlocks) {
+  ASSERT_EQ(Run({"sessions", "create", "-m", "softmax", "--id", "s"}).second, 0);
+  const auto state_bytes = [&] {
+    return nlohmann::json::parse(Run({"--json", "sessions", "list"}).first, nullptr, false)["state_bytes"]
+        .get<int64_t>();
+  };
+  EXPECT_EQ(state_bytes(), 0) << "an empty session holds no block";
+  ASSERT_EQ(Run({"generate", "--session", "s", "--max-tokens", "5", "--ignore-eos", "hello"}).second, 0);
+  const auto model = nlohmann::json::parse(Run({"--json", "models", "get", "softmax"}).first, nullptr, false);
+  const int64_t block = model["state"]["block_bytes"];
+  EXPECT_GT(block, 0);
+  EXPECT_GT(state_bytes(), 0);
+  EXPECT_EQ(state_bytes() % block, 0);
+  EXPECT_THAT(Run({"info"}).first, HasSubstr(std::to_string(block) + " B)"));
+  EXPECT_EQ(server_->ReadUntil("ready").find(" 0 bytes"), std::string::npos) << server_->output();
+}
+
+TEST_F(ServerProcess, ATakenPortIsOneClearLine) {
+  Process second({WEIR_SERVER_BINARY, "--listen", address_, "--model", linear_.path()});
+  EXPECT_EQ(second.Wait(), 4);
+  EXPECT_THAT(second.output(), HasSubstr("cannot listen on '" + address_ + "'"));
+  EXPECT_EQ(std::count(second.output().begin(), second.output().end(), '\n'), 1) << second.output();
+}
+
 TEST_F(ServerProcess, DEP_04_TermDrainsAndEndsWithZero) {
   Process stream(Weir({"generate", "-m", "linear", "--max-tokens", "20000", "--ignore-eos", "abc"}));
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -199,6 +248,9 @@ TEST(ServerStart, WrongOptionsAndFoldersAreNamed) {
     Process no_room(command);
     EXPECT_EQ(no_room.Wait(), 3) << no_room.output();
   }
+  Process bad_listen({WEIR_SERVER_BINARY, "--model", folder.path(), "--listen", "foo"});
+  EXPECT_EQ(bad_listen.Wait(), 2);
+  EXPECT_THAT(bad_listen.output(), HasSubstr("--listen: 'foo' has no port; write HOST:PORT"));
   Process small_step({WEIR_SERVER_BINARY, "--model", folder.path(), "--max-step-tokens", "64"});
   EXPECT_EQ(small_step.Wait(), 2) << small_step.output();
   Process bad_flag({WEIR_SERVER_BINARY, "--no-such-flag"});

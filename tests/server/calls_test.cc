@@ -214,6 +214,24 @@ TEST_F(Calls, CreateChecksItsFieldsAndTakesTheIdOfTheRoutingHint) {
   request.mutable_session()->mutable_ttl()->set_seconds(5);
   ASSERT_TRUE(Call(fixture_.sessions(), &Sessions::CreateSession, request, &session).ok());
   EXPECT_NEAR(static_cast<double>(session.expire_time().seconds() - session.create_time().seconds()), 5, 1);
+  // The longest time that the server allows is served, more is refused and not cut.
+  request.mutable_session()->mutable_ttl()->set_seconds(24 * 3600);
+  ASSERT_TRUE(Call(fixture_.sessions(), &Sessions::CreateSession, request, &session).ok());
+  EXPECT_NEAR(static_cast<double>(session.expire_time().seconds() - session.create_time().seconds()),
+              24 * 3600, 1);
+  for (const bool by_ttl : {true, false}) {
+    if (by_ttl)
+      request.mutable_session()->mutable_ttl()->set_nanos(1);
+    else
+      request.mutable_session()->mutable_expire_time()->set_seconds(absl::ToUnixSeconds(absl::Now()) +
+                                                                    25 * 3600);
+    const grpc::Status too_long = Call(fixture_.sessions(), &Sessions::CreateSession, request, &session);
+    EXPECT_EQ(too_long.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(too_long.error_message(), HasSubstr("allows, 24h (--max-session-ttl)"));
+    const auto bad = testing::DetailOf<google::rpc::BadRequest>(too_long);
+    ASSERT_TRUE(bad.has_value());
+    EXPECT_EQ(bad->field_violations(0).field(), by_ttl ? "session.ttl" : "session.expire_time");
+  }
   v1::GetSessionRequest get;
   get.set_name("chosen");
   EXPECT_EQ(Call(fixture_.sessions(), &Sessions::GetSession, get, &session).error_code(),

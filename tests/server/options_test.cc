@@ -90,9 +90,15 @@ TEST(Options, UnknownNamesAreErrorsEverywhere) {
   EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_SLOTZ", "1"}}), HasSubstr("WEIR_SLOTZ"));
   EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_HELP", "1"}}), HasSubstr("WEIR_HELP"));
   const std::string unknown = dir.Write("unknown.conf", "slotz = 1\n");
-  EXPECT_THAT(Refusal({"--model", "/m", "--config", unknown}), HasSubstr("slotz"));
+  EXPECT_EQ(Refusal({"--model", "/m", "--config", unknown}),
+            unknown + ": unknown option 'slotz'; see weir-server --help");
+  const std::string section = dir.Write("section.conf", "[network]\nslots = 1\n");
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", section}), HasSubstr("section.conf: 'network."));
+  const std::string single = dir.Write("single.conf", "h = true\n");
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", single}), HasSubstr("unknown option 'h'"));
   const std::string nested = dir.Write("nested.conf", "config = \"/other\"\n");
-  EXPECT_THAT(Refusal({"--model", "/m", "--config", nested}), HasSubstr("config"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", nested}), HasSubstr("option 'config' cannot stand"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", dir.path()}), HasSubstr("cannot read the configuration"));
 }
 
 TEST(Options, AddressesThatKubernetesAddsForServicesAreNotOurs) {
@@ -128,11 +134,38 @@ TEST(Options, OnlyLoopbackWithoutInsecure) {
        {"127.0.0.1:0", "127.8.0.1:7070", "localhost:7070", "[::1]:7070", "unix:/run/weir.sock"})
     EXPECT_EQ(MustParse({"--model", "/m", "--listen", listen}).listen, listen);
   for (const char* listen : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "127.0.0.1.example.org:7070",
-                             "127.1:7070", ":7070", "localhost.example.org:1"}) {
+                             "127.1:7070", "localhost.example.org:1"}) {
     EXPECT_THAT(Refusal({"--model", "/m", "--listen", listen}), HasSubstr("--insecure")) << listen;
     EXPECT_EQ(MustParse({"--model", "/m", "--insecure", "--listen", listen}).listen, listen);
   }
   EXPECT_TRUE(MustParse({"--model", "/m"}, {{"WEIR_INSECURE", "true"}}).insecure);
+}
+
+TEST(Options, AddressesAreCheckedBeforeTheyAreListenedOn) {
+  testing::TempDir dir;
+  for (const std::string listen : {"foo", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:abc",
+                                   "127.0.0.1:", ":7070", "", "::1:7070", "[::1]", "unix:"}) {
+    const std::string file = dir.Write("listen.conf", "listen = \"" + listen + "\"\n");
+    std::vector<std::string> refusals = {Refusal({"--model", "/m", "--listen", listen}),
+                                         Refusal({"--model", "/m", "--insecure", "--listen", listen}),
+                                         Refusal({"--model", "/m", "--config", file})};
+    // An empty variable is an unset one.
+    if (!listen.empty()) refusals.push_back(Refusal({"--model", "/m"}, {{"WEIR_LISTEN", listen}}));
+    for (const std::string& refusal : refusals) {
+      EXPECT_THAT(refusal, HasSubstr("--listen: '" + listen + "'"));
+      EXPECT_THAT(refusal, HasSubstr("HOST:PORT"));
+    }
+  }
+}
+
+TEST(Options, TheDefaultTimeOfASessionFitsTheLongest) {
+  EXPECT_EQ(MustParse({"--model", "/m", "--session-ttl", "2h", "--max-session-ttl", "2h"}).session_ttl,
+            absl::Hours(2));
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"--model", "/m", "--session-ttl", "25h"}, {"--model", "/m", "--max-session-ttl", "5m"}}) {
+    EXPECT_THAT(Refusal(args), HasSubstr("--session-ttl, "));
+    EXPECT_THAT(Refusal(args), HasSubstr("--max-session-ttl, "));
+  }
 }
 
 TEST(Options, HelpAndVersionNeedNothingElse) {

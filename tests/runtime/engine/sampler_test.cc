@@ -95,7 +95,8 @@ TEST(SamplingParams, SMP_01_NonFiniteAndNegativeValuesAreRefusedByName) {
   params.top_p = 1.5f;
   const absl::Status status = Validate(params, kVocab);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("temperature must be between 0 and"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("temperature must be a finite number of at least 0 ("));
   EXPECT_THAT(std::string(status.message()), HasSubstr("got nan"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("top_p must be between 0 and 1"));
 }
