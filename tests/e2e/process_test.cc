@@ -58,6 +58,13 @@ class Process {
       if (!ReadSome(100)) break;
     return output_;
   }
+  // False when nothing has come in that time.
+  bool ReadSomething() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (output_.empty() && std::chrono::steady_clock::now() < deadline)
+      if (!ReadSome(100)) break;
+    return !output_.empty();
+  }
   // Exit code, or 1000 + signal.
   int Wait() {
     while (ReadSome(-1)) {
@@ -199,7 +206,7 @@ TEST_F(ServerProcess, ATakenPortIsOneClearLine) {
 
 TEST_F(ServerProcess, DEP_04_TermDrainsAndEndsWithZero) {
   Process stream(Weir({"generate", "-m", "linear", "--max-tokens", "20000", "--ignore-eos", "abc"}));
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(stream.ReadSomething());  // so the turn runs
   server_->Signal(SIGTERM);
   EXPECT_EQ(stream.Wait(), 0) << stream.output();
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
