@@ -30,7 +30,7 @@ class Runner {
  public:
   explicit Runner(const std::string& zoo_model)
       : device_(CreateCpuDevice(kThreads)), loaded_(LoadZooModel(zoo_model, *device_)) {
-    model_ = {loaded_.name, loaded_.decoder, loaded_.text, loaded_.eos_ids, loaded_.fingerprint, {}};
+    model_ = EngineModelOf(loaded_, {});
     model_.limits.slots = kDecoders + 1;
     model_.limits.kv_blocks =
         kDecoders * KvPool::BlocksFor(kDecoderPrompt + kMaxTokens) + KvPool::BlocksFor(kLongPrompt + 1);
