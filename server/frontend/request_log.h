@@ -39,11 +39,11 @@ class RequestLog {
   RequestLog() = default;
   explicit RequestLog(const Limits& limits) : limits_(limits) {}
 
-  // Calls `run(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat gets
+  // Calls `start(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat gets
   // its answer from the log, or when the first has one; INVALID_ARGUMENT when the rest of it differs.
-  template <class Response, class Run>
+  template <class Response, class Start>
   void Run(const google::protobuf::Message& request, const std::string& request_id, const std::string& owner,
-           Reply<Response> reply, Run run) {
+           Reply<Response> reply, Start start) {
     std::string key = KeyOf(request_id, owner);
     Waiter waiter = [reply = std::move(reply)](const absl::StatusOr<std::string>& answer) mutable {
       if (!answer.ok()) return reply(answer.status());
@@ -52,7 +52,7 @@ class RequestLog {
       reply(std::move(response));
     };
     if (!Begin(key, BodyHash(request), std::move(waiter), absl::Now())) return;
-    run([this, key = std::move(key)](absl::StatusOr<Response> response, bool remember) {
+    start([this, key = std::move(key)](absl::StatusOr<Response> response, bool remember) {
       End(key, response.ok() ? absl::StatusOr<std::string>(response->SerializeAsString()) : response.status(),
           remember, absl::Now());
     });
