@@ -55,6 +55,24 @@ absl::Status RunSnapshot(const StateOptions& options, Context* context) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
+absl::Status GetSnapshot(const std::string& name, Context* context) {
+  v1::GetSnapshotRequest request;
+  request.set_name(name);
+  WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  WEIR_ASSIGN_OR_RETURN(const v1::Snapshot snapshot, client.GetSnapshot(request, context->cancel()));
+  if (context->json)
+    context->WriteJson(snapshot);
+  else
+    context->out.Write(fmt::format(
+        "name:          {}\nposition:      {}\nstate_bytes:   {}\ncreate_time:   {}\n", snapshot.name(),
+        snapshot.position(), snapshot.state_bytes(), TimeUtil::ToString(snapshot.create_time())));
+  return absl::OkStatus();
+}
+
+namespace {
+
 absl::Status RunSnapshots(const StateOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
   v1::ListSnapshotsRequest request;

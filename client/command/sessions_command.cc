@@ -75,6 +75,7 @@ absl::Status RunCreate(const SessionOptions& options, Context* context) {
 }
 
 absl::Status RunGet(const SessionOptions& options, Context* context) {
+  if (options.name().find("/snapshots/") != std::string::npos) return GetSnapshot(options.name(), context);
   v1::GetSessionRequest request;
   request.set_name(options.name());
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
@@ -199,7 +200,7 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
   AddTimeOption(
       create, "--ttl", [options](absl::Duration ttl) { options->ttl = ttl; },
       "The session ends when it is not used for so long. Default: the server's.");
-  AddSub(group, "get", "Print a session.", true, RunGet, context, options);
+  AddSub(group, "get", "Print a session, or the snapshot of that name.", true, RunGet, context, options);
   AddSub(group, "list", "Print all sessions of this owner.", false, RunList, context, options);
   CLI::App* remove = AddSub(group, "delete", "Delete sessions or snapshots and free their state.", false,
                             RunDelete, context, options);

@@ -255,6 +255,7 @@ void Engine::Run() {
       next_event = std::min(next_event, runner->HasTurns() ? now + kLongestWait : runner->NextEvent());
     }
     if (computed || !copies_.empty()) next_event = absl::InfinitePast();
+    PostGarbage();
     PublishStats();
     notifier_->Post(wake_list_.get());
   }

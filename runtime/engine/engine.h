@@ -177,6 +177,7 @@ class Engine {
   template <class T>
   void Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> result);
   void RunCopies();
+  void PostGarbage();
   void PublishStats();
   bool WaitForWork(absl::Time next_event);
 

@@ -34,11 +34,19 @@ template <class T, class Start>
 void Engine::CallInPieces(Done<T> done, Start start) {
   auto shared_done = std::make_shared<Done<T>>(std::move(done));
   const bool posted = Post([this, shared_done, start = std::move(start)]() mutable {
-    absl::StatusOr<PiecewiseWork<T>> work = start();
-    if (!work.ok()) return Reply<T>(shared_done, work.status());
-    copies_.push_back({[this, shared_done, work = *std::move(work)]() mutable {
-                         if (!work.step()) return false;
-                         Reply<T>(shared_done, work.finish(absl::Now()));
+    absl::StatusOr<PiecewiseWork<T>> started = start();
+    if (!started.ok()) return Reply<T>(shared_done, started.status());
+    auto work = std::make_shared<PiecewiseWork<T>>(*std::move(started));
+    copies_.push_back({[this, shared_done, work] {
+                         if (!work->step()) return false;
+                         absl::StatusOr<T> answer = work->finish(absl::Now());
+                         work->claimed.reset();
+                         // The reply ends the work, so that the notifier's thread frees its host memory.
+                         wake_list_->replies.push_back(
+                             [shared_done, work, result = std::move(answer)]() mutable {
+                               work.reset();
+                               (*shared_done)(std::move(result));
+                             });
                          return true;
                        },
                        [this, shared_done] { Reply<T>(shared_done, Draining()); }});

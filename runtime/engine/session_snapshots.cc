@@ -117,6 +117,7 @@ absl::StatusOr<SnapshotInfo> SessionTable::DeleteSnapshot(std::string_view id, s
   const auto it = session->snapshots.find(snapshot);
   if (it == session->snapshots.end()) return NoSnapshot(id, snapshot);
   SnapshotInfo info = Info(*session, snapshot, it->second);
+  garbage_.push_back(std::move(it->second.image));
   session->snapshots.erase(it);
   return info;
 }
@@ -177,8 +178,9 @@ void SessionTable::EndExport(SessionExport* session_export, absl::Time now) {
 
 absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::StartImport(
     Engine::CreateParams params, std::shared_ptr<const SnapshotImage> image) {
-  // At first in no session's hands: where the import ends early, slot and blocks go back by themselves.
-  auto sequence = std::make_shared<Sequence>();
+  PiecewiseWork<SessionInfo> work;
+  work.claimed = std::make_unique<Sequence>();
+  Sequence* const sequence = work.claimed.get();
   WEIR_ASSIGN_OR_RETURN(*sequence, NewSequence());
   const SnapshotHeader& header = image->header;
   if (shape_.block_bytes > 0 && !sequence->blocks.Reserve(&kv_, header.position()))
@@ -190,14 +192,13 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::StartImport(
         {{"blocks", std::to_string(KvPool::BlocksFor(header.position()))},
          {"free", std::to_string(kv_.num_free())}},
         absl::Seconds(1));
-  PiecewiseWork<SessionInfo> work;
-  work.step = [image, sequence, writer = BodyWriter(*sequence, header.body_bytes, arena_, kv_)]() mutable {
+  work.step = [image, writer = BodyWriter(*sequence, header.body_bytes, arena_, kv_)]() mutable {
     const char* const at = image->body.get() + (image->header.body_bytes - writer.remaining());
     writer.Write(at, std::min(writer.remaining(), kCopyBytes));
     return writer.remaining() == 0;
   };
   work.finish = [this, image, sequence, params = std::move(params)](absl::Time now) {
-    RestoreSequence(image->header, sequence.get());
+    RestoreSequence(image->header, sequence);
     return Insert(params, std::move(*sequence), now);
   };
   return work;

@@ -133,6 +133,7 @@ absl::StatusOr<SessionInfo> SessionTable::Delete(std::string_view id, std::strin
   WEIR_ASSIGN_OR_RETURN(Session * session, Find(id, owner));
   WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, etag));
   const SessionInfo info = Info(*session, false);
+  Discard(session);
   sessions_.erase(sessions_.find(id));
   return info;
 }
@@ -177,14 +178,20 @@ absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_
   return Insert(params, std::move(to), now);
 }
 
+void SessionTable::Discard(Session* session) {
+  for (auto& [id, snapshot] : session->snapshots) garbage_.push_back(std::move(snapshot.image));
+}
+
 void SessionTable::Expire(absl::Time now) {
   if (now < next_sweep_) return;
   next_sweep_ = now + kSweepInterval;
   for (auto it = sessions_.begin(); it != sessions_.end();) {
-    if (!it->second->busy && it->second->expire_time <= now)
-      it = sessions_.erase(it);
-    else
+    if (it->second->busy || it->second->expire_time > now) {
       ++it;
+      continue;
+    }
+    Discard(it->second.get());
+    it = sessions_.erase(it);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -21,6 +22,9 @@ class SessionTable;
 // Work on a session's state in pieces of at most kCopyBytes; the session is busy from the start to finish().
 template <class T>
 struct PiecewiseWork {
+  // Of a session that is still to be. What finish() leaves of it ends on the engine's thread; the rest of the
+  // work may end on any.
+  std::unique_ptr<Sequence> claimed;
   absl::AnyInvocable<bool()> step;                               // true when nothing is left to copy
   absl::AnyInvocable<absl::StatusOr<T>(absl::Time now)> finish;  // once, after that
 };
@@ -92,6 +96,10 @@ class SessionTable {
   void Expire(absl::Time now);
   absl::Time NextExpiry() const;
 
+  // Snapshots that ended since the last call. Freeing hundreds of megabytes takes milliseconds, so somebody
+  // else than the engine's thread is to do it.
+  std::vector<std::shared_ptr<const SnapshotImage>> TakeGarbage() { return std::exchange(garbage_, {}); }
+
   // An empty sequence in a fresh slot, or RESOURCE_EXHAUSTED naming the bytes.
   absl::StatusOr<Sequence> NewSequence();
 
@@ -107,6 +115,7 @@ class SessionTable {
         kv_(std::move(kv)) {}
   SnapshotInfo Info(const Session& session, std::string_view id, const Session::Snapshot& snapshot) const;
   absl::StatusOr<Session*> FindIdle(std::string_view id, std::string_view owner, std::string_view etag);
+  void Discard(Session* session);
   absl::Duration UsableTtl(absl::Duration ttl) const;
   absl::StatusOr<SessionInfo> Insert(const Engine::CreateParams& params, Sequence sequence, absl::Time now);
 
@@ -118,6 +127,7 @@ class SessionTable {
   StateArena arena_;
   KvPool kv_;
   absl::Time next_sweep_ = absl::InfinitePast();
+  std::vector<std::shared_ptr<const SnapshotImage>> garbage_;
   std::map<std::string, std::unique_ptr<Session>, std::less<>> sessions_;
 };
 

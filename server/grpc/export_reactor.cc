@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "server/frontend/session_calls.h"
 #include "server/grpc/call_info.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
@@ -19,6 +20,7 @@ ExportReactor* ExportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWa
     reactor->Open(*frontend, *request);
   else
     reactor->End(frontend.status());
+  HandOver(reactor.get());
   return reactor.get();
 }
 
@@ -54,13 +56,18 @@ void ExportReactor::OnPiece(absl::StatusOr<std::string> piece) {
     MutexLock lock(&mu_);
     writing_since_ = absl::Now();
   }
-  if (remaining_ > 0) return StartWrite(&message_);
+  if (remaining_ > 0) {
+    HandOver(this);
+    return StartWrite(&message_);
+  }
   // The session is free again before the client learns that it has everything.
   export_.reset();
+  HandOver(this);
   StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
 }
 
 void ExportReactor::OnWriteDone(bool ok) {
+  TakeOver(this);
   {
     MutexLock lock(&mu_);
     writing_since_ = absl::InfiniteFuture();
@@ -73,6 +80,7 @@ void ExportReactor::OnWriteDone(bool ok) {
 
 void ExportReactor::End(const absl::Status& status) {
   export_.reset();
+  HandOver(this);
   Finish(ToGrpc(status));
 }
 
@@ -82,6 +90,7 @@ void ExportReactor::CancelIfStuck(absl::Time now, absl::Duration limit) {
 }
 
 void ExportReactor::OnDone() {
+  TakeOver(this);
   const std::shared_ptr<ExportReactor> last = std::move(self_);
   watch_.Remove(this);
   MutexLock lock(&mu_);

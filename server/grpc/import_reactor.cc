@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "server/grpc/call_info.h"
+#include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
@@ -17,6 +18,7 @@ ImportReactor* ImportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWa
   watch->Add(reactor.get(), reactor);
   if (!frontend.ok()) {
     reactor->End(frontend.status());
+    HandOver(reactor.get());
     return reactor.get();
   }
   reactor->call_.emplace(*frontend, ReadCallInfo(*context));
@@ -25,10 +27,12 @@ ImportReactor* ImportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWa
     reactor->waiting_since_ = absl::Now();
   }
   reactor->StartRead(&reactor->message_);
+  HandOver(reactor.get());
   return reactor.get();
 }
 
 void ImportReactor::OnReadDone(bool ok) {
+  TakeOver(this);
   {
     MutexLock lock(&mu_);
     if (ended_) return;
@@ -43,6 +47,7 @@ void ImportReactor::OnReadDone(bool ok) {
         waiting_since_ = absl::Now();
       }
     }
+    HandOver(this);
     return StartRead(&message_);
   }
   {
@@ -58,16 +63,21 @@ void ImportReactor::OnSession(absl::StatusOr<v1::Session> session) {
     if (std::exchange(ended_, true)) return;  // cancelled: gRPC's response may be gone
     if (session.ok()) response_ = *std::move(session);
   }
+  HandOver(this);
   Finish(ToGrpc(session.status()));
 }
 
-void ImportReactor::OnCancel() { End(absl::CancelledError("the client cancelled the import")); }
+void ImportReactor::OnCancel() {
+  TakeOver(this);
+  End(absl::CancelledError("the client cancelled the import"));
+}
 
 void ImportReactor::End(const absl::Status& status) {
   {
     MutexLock lock(&mu_);
     if (std::exchange(ended_, true)) return;
   }
+  HandOver(this);
   Finish(ToGrpc(status));
 }
 
@@ -82,6 +92,7 @@ void ImportReactor::CancelIfStuck(absl::Time now, absl::Duration limit) {
 }
 
 void ImportReactor::OnDone() {
+  TakeOver(this);
   const std::shared_ptr<ImportReactor> last = std::move(self_);
   watch_.Remove(this);
 }

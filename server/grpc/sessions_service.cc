@@ -6,8 +6,8 @@
 #include "server/frontend/session_calls.h"
 #include "server/frontend/snapshot_calls.h"
 #include "server/grpc/export_reactor.h"
-#include "server/grpc/import_reactor.h"
 #include "server/grpc/hand_over.h"
+#include "server/grpc/import_reactor.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary_turn.h"
 

@@ -35,7 +35,7 @@ class Runner {
     model_.limits.kv_blocks =
         kDecoders * KvPool::BlocksFor(kDecoderPrompt + kMaxTokens) + KvPool::BlocksFor(kLongPrompt + 1);
     options_.reader_stall = absl::Hours(1);
-    auto runner = ModelRunner::Create(0, model_, *device_, options_);
+    auto runner = ModelRunner::Create(0, model_, *device_, options_, &budget_);
     WEIR_CHECK(runner.ok());
     runner_ = *std::move(runner);
   }
@@ -78,6 +78,7 @@ class Runner {
   LoadedModel loaded_;
   EngineModel model_;
   EngineOptions options_;
+  MemoryBudget budget_{0};
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::shared_ptr<TokenStream>> streams_;
   WakeList wake_;

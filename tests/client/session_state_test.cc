@@ -104,7 +104,11 @@ TEST_F(StateCommands, RollbackTakesIdsAndNames) {
   EXPECT_EQ(Try({"sessions", "rollback", "s"}).exit, 2);
 }
 
-TEST_F(StateCommands, DeleteTakesSnapshotsToo) {
+TEST_F(StateCommands, GetAndDeleteTakeSnapshotsToo) {
+  server_.answers = {{"weir.v1.Snapshot", "name: 'sessions/s/snapshots/one' position: 7"}};
+  EXPECT_THAT(Run({"sessions", "get", "sessions/s/snapshots/one"}).out, HasSubstr("position:      7"));
+  ExpectRequest<v1::GetSnapshotRequest>("name: 'sessions/s/snapshots/one'");
+  EXPECT_EQ(server_.session_id(), "s");
   Run({"sessions", "delete", "sessions/s/snapshots/one", "s"});
   ExpectRequest<v1::DeleteSnapshotRequest>("name: 'sessions/s/snapshots/one'");
   ExpectRequest<v1::DeleteSessionRequest>("name: 'sessions/s'");

@@ -124,7 +124,10 @@ class RunnerHarness {
     params.id = id;
     return Finish(sessions().StartImport(params, *image));
   }
-  MemoryBudget& budget() { return budget_; }
+  MemoryBudget& budget() {
+    sessions().TakeGarbage();
+    return budget_;
+  }
   const SnapshotShape& shape() const { return shapes_[0]; }
   SessionInfo Info(const std::string& id) { return sessions().Info(**sessions().Find(id, ""), true); }
   SessionTable& sessions() { return runner_->sessions(); }

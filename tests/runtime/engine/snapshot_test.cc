@@ -189,6 +189,33 @@ TEST_P(Snapshot, SES_09_AnEmptySessionRoundTrips) {
 INSTANTIATE_TEST_SUITE_P(State, Snapshot, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "Paged" : "Fixed"; });
 
+// What an ended session left in slots and blocks reaches nobody, nor does it leave by an export.
+TEST_P(Snapshot, SES_02_ANewSessionStartsFromNothing) {
+  const auto fresh = [&](RunnerHarness* harness) {
+    EXPECT_TRUE(harness->Create("n").ok());
+    std::vector<int32_t> ids = harness->Run(RunnerHarness::Greedy({7}, 20, "n")).ids;
+    return std::pair(ids, harness->Export("n"));
+  };
+  RunnerHarness unused(Options(GetParam()), {.slots = 3, .kv_blocks = 9});
+  const auto want = fresh(&unused);
+  RunnerHarness harness(Options(GetParam()), {.slots = 3, .kv_blocks = 9});
+  for (const std::string id : {"a", "b", "c"}) {
+    ASSERT_TRUE(harness.Create(id).ok());
+    harness.Run(RunnerHarness::Greedy(std::vector<int32_t>(150, 6), 30, id));
+  }
+  for (const std::string id : {"a", "b", "c"}) ASSERT_TRUE(harness.sessions().Delete(id, "", "").ok());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (int slot = 0; slot < 3; ++slot)
+    for (int i = 0; i < 2; ++i) harness.sessions().arena().tensors()[0].row<float>(slot)[i] = nan;
+  for (const PagedKv& layer : harness.sessions().kv().layers())
+    for (const TensorView& plane : {layer.keys, layer.values})
+      std::fill_n(static_cast<float*>(plane.raw()), plane.num_elements(), nan);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(fresh(&harness), want);
+    ASSERT_TRUE(harness.sessions().Delete("n", "", "").ok());
+  }
+}
+
 TEST(SnapshotModel, AnotherModelsSnapshotIsRefused) {
   RunnerHarness fixed(Options(false), {.slots = 2});
   RunnerHarness paged(Options(true), {.slots = 2, .kv_blocks = kBlocks});
