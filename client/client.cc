@@ -49,7 +49,9 @@ struct WeirClient::Connection {
   void Prepare(std::string_view session, grpc::ClientContext* context) const {
     if (!session.empty()) {
       const bool name = session.substr(0, kSessions.size()) == kSessions;
-      context->AddMetadata("x-session-id", std::string(name ? session.substr(kSessions.size()) : session));
+      if (name) session.remove_prefix(kSessions.size());
+      // Of a snapshot's name, too, the session's part.
+      context->AddMetadata("x-session-id", std::string(session.substr(0, session.find('/'))));
     }
     if (call_timeout < absl::InfiniteDuration())
       context->set_deadline(absl::ToChronoTime(absl::Now() + call_timeout));
@@ -138,7 +140,8 @@ absl::StatusOr<GenerateResult> WeirClient::GenerateEvents(const v1::GenerateRequ
 
 absl::StatusOr<v1::Session> WeirClient::CreateSession(v1::CreateSessionRequest request,
                                                       CancelToken* cancel) const {
-  if (request.session_id().empty()) request.set_session_id(RandomSessionId());
+  if (request.session_id().empty())
+    request.set_session_id(request.request_id().empty() ? RandomSessionId() : request.request_id());
   return connection_->Call(connection_->sessions, &v1::Sessions::Stub::CreateSession, request, cancel,
                            request.session_id());
 }
@@ -170,6 +173,96 @@ absl::StatusOr<v1::Session> WeirClient::ForkSession(const v1::ForkSessionRequest
                                                     CancelToken* cancel) const {
   return connection_->Call(connection_->sessions, &v1::Sessions::Stub::ForkSession, request, cancel,
                            request.name());
+}
+
+absl::StatusOr<v1::Session> WeirClient::UpdateSession(const v1::UpdateSessionRequest& request,
+                                                      CancelToken* cancel) const {
+  return connection_->Call(connection_->sessions, &v1::Sessions::Stub::UpdateSession, request, cancel,
+                           request.session().name());
+}
+
+absl::StatusOr<v1::Snapshot> WeirClient::CreateSnapshot(const v1::CreateSnapshotRequest& request,
+                                                        CancelToken* cancel) const {
+  return connection_->Call(connection_->sessions, &v1::Sessions::Stub::CreateSnapshot, request, cancel,
+                           request.parent());
+}
+
+absl::StatusOr<v1::Snapshot> WeirClient::GetSnapshot(const v1::GetSnapshotRequest& request,
+                                                     CancelToken* cancel) const {
+  return connection_->Call(connection_->sessions, &v1::Sessions::Stub::GetSnapshot, request, cancel,
+                           request.name());
+}
+
+absl::StatusOr<v1::ListSnapshotsResponse> WeirClient::ListSnapshots(const v1::ListSnapshotsRequest& request,
+                                                                    CancelToken* cancel) const {
+  return connection_->Call(connection_->sessions, &v1::Sessions::Stub::ListSnapshots, request, cancel,
+                           request.parent());
+}
+
+absl::Status WeirClient::DeleteSnapshot(const v1::DeleteSnapshotRequest& request, CancelToken* cancel) const {
+  return connection_
+      ->Call(connection_->sessions, &v1::Sessions::Stub::DeleteSnapshot, request, cancel, request.name())
+      .status();
+}
+
+absl::StatusOr<v1::Session> WeirClient::RollbackSession(const v1::RollbackSessionRequest& request,
+                                                        CancelToken* cancel) const {
+  return connection_->Call(connection_->sessions, &v1::Sessions::Stub::RollbackSession, request, cancel,
+                           request.name());
+}
+
+absl::StatusOr<v1::Session> WeirClient::ExportSession(const v1::ExportSessionRequest& request, OnData on_data,
+                                                      CancelToken* cancel) const {
+  grpc::ClientContext context;
+  connection_->Prepare(request.name(), &context);
+  const CancelScope scope(cancel, &context);
+  const auto reader = connection_->sessions->ExportSession(&context, request);
+  v1::Session session;
+  int64_t remaining = 0;
+  absl::Status taken;
+  v1::ExportSessionResponse message;
+  while (taken.ok() && reader->Read(&message)) {
+    if (message.has_session()) {
+      session = message.session();
+      remaining = message.total_bytes();
+    }
+    remaining -= static_cast<int64_t>(message.data().size());
+    taken = on_data(message.data());
+  }
+  if (!taken.ok()) context.TryCancel();
+  const grpc::Status status = reader->Finish();
+  WEIR_RETURN_IF_ERROR(taken);
+  if (!status.ok()) return FromGrpc(status, connection_->address);
+  if (remaining != 0)
+    return MakeError(absl::StatusCode::kDataLoss, kStreamMalformed,
+                     fmt::format("the export is {} bytes short of what was announced", remaining));
+  return session;
+}
+
+absl::StatusOr<v1::Session> WeirClient::ImportSession(v1::ImportSessionRequest start, NextData next_data,
+                                                      CancelToken* cancel) const {
+  if (start.session_id().empty()) start.set_session_id(RandomSessionId());
+  grpc::ClientContext context;
+  connection_->Prepare(start.session_id(), &context);
+  const CancelScope scope(cancel, &context);
+  v1::Session session;
+  const auto writer = connection_->sessions->ImportSession(&context, &session);
+  absl::Status given;
+  for (v1::ImportSessionRequest message = std::move(start);; message.Clear()) {
+    absl::StatusOr<std::string> data = next_data();
+    given = data.status();
+    if (!given.ok() || data->empty()) break;
+    message.set_data(*std::move(data));
+    if (!writer->Write(message)) break;  // the status says why
+  }
+  if (given.ok())
+    writer->WritesDone();
+  else
+    context.TryCancel();
+  const grpc::Status status = writer->Finish();
+  WEIR_RETURN_IF_ERROR(given);
+  if (!status.ok()) return FromGrpc(status, connection_->address);
+  return session;
 }
 
 absl::StatusOr<v1::Model> WeirClient::GetModel(const v1::GetModelRequest& request,
@@ -220,5 +313,9 @@ absl::StatusOr<Health> WeirClient::CheckHealth(std::string_view service, CancelT
 
 std::string SessionResource(std::string_view id_or_name) { return Resource(kSessions, id_or_name); }
 std::string ModelResource(std::string_view id_or_name) { return Resource(kModels, id_or_name); }
+std::string SnapshotResource(std::string_view session, std::string_view id_or_name) {
+  const bool whole = id_or_name.substr(0, kSessions.size()) == kSessions;
+  return whole ? std::string(id_or_name) : SessionResource(session) + "/snapshots/" + std::string(id_or_name);
+}
 
 }  // namespace weir

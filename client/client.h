@@ -62,7 +62,8 @@ class WeirClient {
   absl::StatusOr<GenerateResult> GenerateEvents(const v1::GenerateRequest& request, OnEvent on_event,
                                                 CancelToken* cancel = nullptr) const;
 
-  // An empty session_id is filled with 128 random bits here, so that routers see the name on the first call.
+  // An empty session_id is filled here, so that routers see the name on the first call: with 128 random bits,
+  // or with the request_id where there is one, so that a repeat is the same request.
   absl::StatusOr<v1::Session> CreateSession(v1::CreateSessionRequest request,
                                             CancelToken* cancel = nullptr) const;
   absl::StatusOr<v1::Session> GetSession(const v1::GetSessionRequest& request,
@@ -74,6 +75,31 @@ class WeirClient {
                                                           CancelToken* cancel = nullptr) const;
   absl::StatusOr<v1::Session> ForkSession(const v1::ForkSessionRequest& request,
                                           CancelToken* cancel = nullptr) const;
+
+  absl::StatusOr<v1::Session> UpdateSession(const v1::UpdateSessionRequest& request,
+                                            CancelToken* cancel = nullptr) const;
+
+  absl::StatusOr<v1::Snapshot> CreateSnapshot(const v1::CreateSnapshotRequest& request,
+                                              CancelToken* cancel = nullptr) const;
+  absl::StatusOr<v1::Snapshot> GetSnapshot(const v1::GetSnapshotRequest& request,
+                                           CancelToken* cancel = nullptr) const;
+  absl::StatusOr<v1::ListSnapshotsResponse> ListSnapshots(const v1::ListSnapshotsRequest& request,
+                                                          CancelToken* cancel = nullptr) const;
+  absl::Status DeleteSnapshot(const v1::DeleteSnapshotRequest& request, CancelToken* cancel = nullptr) const;
+  absl::StatusOr<v1::Session> RollbackSession(const v1::RollbackSessionRequest& request,
+                                              CancelToken* cancel = nullptr) const;
+
+  // `on_data` gets the file piece by piece on the calling thread; an error of its own ends the call. The
+  // session as it was exported; DATA_LOSS when fewer bytes came than were announced.
+  using OnData = FunctionRef<absl::Status(std::string_view)>;
+  absl::StatusOr<v1::Session> ExportSession(const v1::ExportSessionRequest& request, OnData on_data,
+                                            CancelToken* cancel = nullptr) const;
+  // `start` has total_bytes, and session_id and session where wanted; an empty session_id is filled as by
+  // CreateSession. `next_data` gives the file piece by piece, at most 1 MiB each and "" at its end; an error
+  // of its own ends the call.
+  using NextData = FunctionRef<absl::StatusOr<std::string>()>;
+  absl::StatusOr<v1::Session> ImportSession(v1::ImportSessionRequest start, NextData next_data,
+                                            CancelToken* cancel = nullptr) const;
 
   absl::StatusOr<v1::Model> GetModel(const v1::GetModelRequest& request, CancelToken* cancel = nullptr) const;
   absl::StatusOr<v1::ListModelsResponse> ListModels(const v1::ListModelsRequest& request,
@@ -101,5 +127,7 @@ class WeirClient {
 // `sessions/{id}` from either form; `models/{id}` likewise.
 std::string SessionResource(std::string_view id_or_name);
 std::string ModelResource(std::string_view id_or_name);
+// `sessions/{session}/snapshots/{id}` from an id or the whole name.
+std::string SnapshotResource(std::string_view session, std::string_view id_or_name);
 
 }  // namespace weir

@@ -90,9 +90,8 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
                     loaded.tokenizer->vocab_size(), loaded.decoder->vocab_size()));
   loaded.eos_ids = loaded.defaults.eos_token_ids;
   std::sort(loaded.eos_ids.begin(), loaded.eos_ids.end());
-  WEIR_ASSIGN_OR_RETURN(const uint64_t weights_fingerprint, weights.Fingerprint());
-  loaded.fingerprint = weights_fingerprint;
-  if (loaded.tokenizer) loaded.fingerprint ^= loaded.tokenizer->fingerprint() * 0x9e3779b97f4a7c15u;
+  WEIR_ASSIGN_OR_RETURN(loaded.weights_fingerprint, weights.Fingerprint());
+  if (loaded.tokenizer) loaded.tokenizer_fingerprint = loaded.tokenizer->fingerprint();
   return loaded;
 }
 

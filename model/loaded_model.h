@@ -36,10 +36,25 @@ struct LoadedModel {
   int64_t parameter_count = 0;
   int64_t weight_bytes = 0;
   DType weight_dtype = DType::kF32;
-  uint64_t fingerprint = 0;           // of weights and tokenizer
+  uint64_t weights_fingerprint = 0;
+  uint64_t tokenizer_fingerprint = 0;
   std::vector<int32_t> eos_ids;       // sorted
   std::vector<std::string> warnings;  // to be logged once
 };
+
+// What the engine needs of it.
+inline EngineModel EngineModelOf(const LoadedModel& model, const RunnerLimits& limits) {
+  EngineModel out;
+  out.name = model.name;
+  out.model = model.decoder;
+  out.text = model.text;
+  out.eos_ids = model.eos_ids;
+  out.mixer = model.mixer;
+  out.weights_fingerprint = model.weights_fingerprint;
+  out.tokenizer_fingerprint = model.tokenizer_fingerprint;
+  out.limits = limits;
+  return out;
+}
 
 // Reads config.json, *.safetensors, tokenizer.json and generation_config.json of `folder`.
 absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, Device& device, const LoadOptions& options);

@@ -149,6 +149,11 @@ void AddCapacityOptions(Pass* pass) {
       "Memory for the paged caches of all models. Default: what the slots can use at full context, at most "
       "25% of the memory limit.")
       ->group(group);
+  AddSize(
+      pass, "--snapshot-memory", [o](MemorySize size) { o->snapshot_memory = size; },
+      "Memory for snapshots of sessions, and for imported sessions until they are whole. Default: 10% of the "
+      "memory limit.")
+      ->group(group);
   app.add_option("--max-step-tokens", o->max_step_tokens,
                  "Tokens that one step computes, prompts and decoding together. More than a chunk of 64. "
                  "Default: 512.")

@@ -30,6 +30,7 @@ struct Options {
   int slots = 256;
   MemorySize state_memory = {.share = 0.25};
   std::optional<MemorySize> kv_memory;
+  MemorySize snapshot_memory = {.share = 0.1};
   int max_step_tokens = 512;
   int max_waiting = 64;
   absl::Duration session_ttl = absl::Minutes(10);

@@ -60,7 +60,7 @@ WeirServer::WeirServer(const ServerOptions& options)
       watch_(std::make_unique<StreamWatch>(options.stuck_write)),
       generation_(&slot_, watch_.get()),
       models_(&slot_),
-      sessions_(&slot_),
+      sessions_(&slot_, watch_.get()),
       info_(&slot_, absl::Now()) {}
 
 absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOptions& options) {

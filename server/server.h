@@ -51,7 +51,7 @@ class WeirServer {
   // The address as listened on, with the port that port 0 became.
   std::string AddressText() const;
   Engine* engine() const { return engine_.get(); }  // null before Serve()
-  // Generate calls that are not done, to the last byte.
+  // Generate, Export and Import calls that are not done, to the last byte.
   int64_t live_streams() const { return watch_->live(); }
 
   // Health NOT_SERVING first, then new work is refused; what runs goes on.

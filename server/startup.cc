@@ -94,13 +94,13 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
   for (size_t i = 0; i < plans.size(); ++i) {
     const LoadedModel& model = loaded.models[i];
     LogModel(model, plans[i], options.slots);
-    models.push_back(
-        {model.name, model.decoder, model.text, model.eos_ids, model.fingerprint, plans[i].limits});
+    models.push_back(EngineModelOf(model, plans[i].limits));
   }
   EngineOptions engine;
   engine.default_ttl = options.session_ttl;
   engine.max_ttl = options.max_session_ttl;
   engine.reader_stall = options.reader_stall;
+  engine.snapshot_memory = options.snapshot_memory.Resolve(MemoryLimit());
   WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(device, std::move(models), engine));
   return loaded;
 }

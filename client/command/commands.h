@@ -12,6 +12,9 @@ namespace weir {
 
 void AddGenerateCommand(CLI::App* app, Context* context);
 void AddSessionsCommand(CLI::App* app, Context* context);
+// Those of `sessions` that move state: snapshots, rollback, export, import; and update.
+absl::Status GetSnapshot(const std::string& name, Context* context);
+void AddSessionStateCommands(CLI::App* group, Context* context);
 void AddModelsCommand(CLI::App* app, Context* context);
 void AddTextCommands(CLI::App* app, Context* context);  // tokenize, detokenize, score
 void AddInfoCommand(CLI::App* app, Context* context);

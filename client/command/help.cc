@@ -106,6 +106,10 @@ const std::string_view kSessionsFooter = R"(EXAMPLES
   id=$(weir sessions create -m tales-linear --ttl 1h)
   weir sessions append "$id" --file rules.txt
   copy=$(weir sessions fork "$id") && weir generate -s "$copy" "First try:"
+  point=$(weir sessions snapshot "$id") && weir generate -s "$id" "First try:"
+  weir sessions rollback "$id" "$point" && weir generate -s "$id" "Second try:"
+  weir sessions export "$id" talk.weir && weir --server other:7070 sessions import talk.weir
+  weir sessions export "$id" - | gzip > talk.weir.gz
   weir sessions list --limit 20
   weir sessions list --json | jq -r .name | xargs weir sessions delete
 )";

@@ -27,6 +27,9 @@ std::string InfoText(const v1::ServerInfo& info) {
       info.version(), google::protobuf::util::TimeUtil::ToString(info.start_time()), info.device(),
       info.compute_threads(), Mebibytes(info.process_resident_bytes()),
       Mebibytes(info.device_allocated_bytes()));
+  if (info.snapshot_memory_bytes() > 0)
+    text += fmt::format("snapshots: {} of {} in use\n", Mebibytes(info.snapshot_memory_used_bytes()),
+                        Mebibytes(info.snapshot_memory_bytes()));
   for (const v1::ModelUse& use : info.models()) {
     text += fmt::format("\n{} ({})\n", use.model().name(), use.model().mixer());
     text += fmt::format("  slots:     {} of {} free\n", use.slots_free(), use.slots_total());

@@ -28,6 +28,7 @@ struct SessionOptions {
   std::string id;
   std::string model;
   std::string etag;
+  std::string request_id;
   std::optional<absl::Duration> ttl;
   std::optional<int64_t> expected_position;
   int64_t limit = std::numeric_limits<int64_t>::max();  // of list
@@ -44,6 +45,8 @@ std::string SessionText(const v1::Session& session) {
   std::string text =
       fmt::format("name:          {}\nmodel:         {}\nposition:      {}\nstate_bytes:   {}\n",
                   session.name(), session.model(), session.position(), session.state_bytes());
+  text += fmt::format("export_bytes:  {}\nsnapshots:     {} bytes\n", session.export_bytes(),
+                      session.snapshot_bytes());
   text += fmt::format("busy:          {}\netag:          {}\n", session.busy(), session.etag());
   if (session.has_create_time())
     text += fmt::format("create_time:   {}\n", TimeUtil::ToString(session.create_time()));
@@ -67,6 +70,7 @@ absl::Status WriteNew(const absl::StatusOr<v1::Session>& session, Context* conte
 absl::Status RunCreate(const SessionOptions& options, Context* context) {
   v1::CreateSessionRequest request;
   request.set_session_id(options.id);
+  request.set_request_id(options.request_id);
   request.mutable_session()->set_model(ModelResource(options.model));
   if (options.ttl) SetDuration(*options.ttl, request.mutable_session()->mutable_ttl());
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
@@ -74,6 +78,7 @@ absl::Status RunCreate(const SessionOptions& options, Context* context) {
 }
 
 absl::Status RunGet(const SessionOptions& options, Context* context) {
+  if (options.name().find("/snapshots/") != std::string::npos) return GetSnapshot(options.name(), context);
   v1::GetSessionRequest request;
   request.set_name(options.name());
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
@@ -111,12 +116,19 @@ absl::Status RunList(const SessionOptions& options, Context* context) {
 
 absl::Status RunDelete(const SessionOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
-  for (const std::string& name : options.names) {
-    v1::DeleteSessionRequest request;
-    request.set_name(SessionResource(name));
-    request.set_etag(options.etag);
-    WEIR_RETURN_IF_ERROR(client.DeleteSession(request, context->cancel()));
-    if (context->json) context->out.WriteLine(JsonLine(Json{{"deleted", request.name()}}));
+  for (const std::string& id_or_name : options.names) {
+    const std::string name = SessionResource(id_or_name);
+    if (name.find("/snapshots/") != std::string::npos) {
+      v1::DeleteSnapshotRequest request;
+      request.set_name(name);
+      WEIR_RETURN_IF_ERROR(client.DeleteSnapshot(request, context->cancel()));
+    } else {
+      v1::DeleteSessionRequest request;
+      request.set_name(name);
+      request.set_etag(options.etag);
+      WEIR_RETURN_IF_ERROR(client.DeleteSession(request, context->cancel()));
+    }
+    if (context->json) context->out.WriteLine(JsonLine(Json{{"deleted", name}}));
   }
   return absl::OkStatus();
 }
@@ -125,6 +137,7 @@ absl::Status RunAppend(const SessionOptions& options, Context* context) {
   v1::AppendSessionRequest request;
   request.set_name(options.name());
   request.set_etag(options.etag);
+  request.set_request_id(options.request_id);
   if (options.expected_position) request.set_expected_position(*options.expected_position);
   WEIR_ASSIGN_OR_RETURN(const std::optional<v1::Prompt> prompt,
                         ReadPrompt(options.prompt, /*may_be_missing=*/false));
@@ -165,6 +178,12 @@ void AddId(CLI::App* sub, SessionOptions* options) {
   sub->add_option("--id", options->id, "Id of the new session. Default: random.")->type_name("ID");
 }
 
+void AddRequestId(CLI::App* sub, SessionOptions* options) {
+  sub->add_option("--request-id", options->request_id,
+                  "A UUID for this one request: repeated with the same one, it runs once.")
+      ->type_name("UUID");
+}
+
 void AddEtag(CLI::App* sub, SessionOptions* options) {
   sub->add_option("--etag", options->etag, "Refuse unless the session's etag is this one.")
       ->type_name("ETAG");
@@ -174,25 +193,27 @@ void AddEtag(CLI::App* sub, SessionOptions* options) {
 
 void AddSessionsCommand(CLI::App* app, Context* context) {
   auto options = std::make_shared<SessionOptions>();
-  CLI::App* group = app->add_subcommand("sessions", "Create, inspect, extend, fork and delete sessions.");
+  CLI::App* group =
+      app->add_subcommand("sessions", "Create, inspect, extend, fork, keep, move and delete sessions.");
   group->require_subcommand(1);
   group->footer(std::string(kSessionsFooter));
   CLI::App* create = AddSub(group, "create", "Claim state for a session and print its name.", false,
                             RunCreate, context, options);
   AddModelOption(create, &options->model);
   AddId(create, options.get());
+  AddRequestId(create, options.get());
   AddTimeOption(
       create, "--ttl", [options](absl::Duration ttl) { options->ttl = ttl; },
       "The session ends when it is not used for so long. Default: the server's.");
-  AddSub(group, "get", "Print a session.", true, RunGet, context, options);
+  AddSub(group, "get", "Print a session, or the snapshot of that name.", true, RunGet, context, options);
   CLI::App* list =
       AddSub(group, "list", "Print the sessions of this owner, by name.", false, RunList, context, options);
   AddNumberOption<int64_t>(
       list, "--limit", "N", {.low = 1}, [options](int64_t v) { options->limit = v; },
       "Print at most N. Default: all.");
-  CLI::App* remove =
-      AddSub(group, "delete", "Delete sessions and free their state.", false, RunDelete, context, options);
-  remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID.")
+  CLI::App* remove = AddSub(group, "delete", "Delete sessions or snapshots and free their state.", false,
+                            RunDelete, context, options);
+  remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID; names of snapshots.")
       ->required()
       ->type_name("");
   AddEtag(remove, options.get());
@@ -200,6 +221,7 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
       AddSub(group, "append", "Add text to a session without generating.", true, RunAppend, context, options);
   AddPromptOptions(append, &options->prompt, "PROMPT");
   AddEtag(append, options.get());
+  AddRequestId(append, options.get());
   AddNumberOption<int64_t>(
       append, "--expected-position", "N", {.low = 0},
       [options](int64_t v) { options->expected_position = v; },
@@ -208,6 +230,7 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
       AddSub(group, "fork", "Copy a session and print the copy's name.", true, RunFork, context, options);
   AddId(fork, options.get());
   AddEtag(fork, options.get());
+  AddSessionStateCommands(group, context);
 }
 
 }  // namespace weir

@@ -9,8 +9,8 @@
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/device/worker_pool.h"
+#include "runtime/engine/engine_call.h"
 #include "runtime/engine/model_runner.h"
-#include "runtime/engine/notifier.h"
 
 namespace weir {
 namespace {
@@ -18,23 +18,29 @@ namespace {
 // With turns in line that nothing admits, the engine looks again after this long at the latest.
 constexpr absl::Duration kLongestWait = absl::Milliseconds(100);
 
-absl::Status Draining() {
-  return MakeError(absl::StatusCode::kUnavailable, "DRAINING", "the server is shutting down; try another one",
-                   {}, absl::Seconds(1));
+std::unique_ptr<const std::vector<SnapshotShape>> ShapesOf(const std::vector<EngineModel>& models) {
+  auto shapes = std::make_unique<std::vector<SnapshotShape>>();
+  for (const EngineModel& model : models) shapes->push_back(SnapshotShape::Of(model));
+  return shapes;
 }
 
 }  // namespace
 
 Engine::Engine(std::shared_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options)
-    : options_(options), device_(std::move(device)), models_(std::move(models)) {}
+    : options_(options),
+      device_(std::move(device)),
+      models_(std::move(models)),
+      shapes_(ShapesOf(models_)),
+      snapshot_budget_(options.snapshot_memory) {}
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<Device> device,
                                                        std::vector<EngineModel> models,
                                                        const EngineOptions& options) {
   std::unique_ptr<Engine> engine(new Engine(std::move(device), std::move(models), options));
   for (size_t i = 0; i < engine->models_.size(); ++i) {
-    WEIR_ASSIGN_OR_RETURN(auto runner, ModelRunner::Create(static_cast<int>(i), engine->models_[i],
-                                                           *engine->device_, engine->options_));
+    WEIR_ASSIGN_OR_RETURN(auto runner,
+                          ModelRunner::Create(static_cast<int>(i), engine->models_[i], *engine->device_,
+                                              engine->options_, &engine->snapshot_budget_));
     engine->runners_.push_back(std::move(runner));
   }
   engine->wake_list_ = std::make_unique<WakeList>();
@@ -96,16 +102,6 @@ absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
   return stream;
 }
 
-template <class T>
-void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
-  auto shared_done = std::make_shared<Done<T>>(std::move(done));
-  const bool posted = Post([this, shared_done, work = std::move(work)]() mutable {
-    wake_list_->replies.push_back(
-        [shared_done, result = work()]() mutable { (*shared_done)(std::move(result)); });
-  });
-  if (!posted) (*shared_done)(Draining());
-}
-
 void Engine::CreateSession(CreateParams params, Done<SessionInfo> done) {
   if (draining()) return done(Draining());
   Call<SessionInfo>(std::move(done), [this, params = std::move(params)]() -> absl::StatusOr<SessionInfo> {
@@ -157,24 +153,6 @@ void Engine::ForkSession(std::string parent, std::string owner, std::string etag
                       WEIR_RETURN_IF_ERROR(CheckIdIsFree(child));
                       return runner->sessions().Fork(parent, owner, etag, child, absl::Now());
                     });
-}
-
-void Engine::SnapshotSession(std::string id, std::string owner, Done<std::string> done) {
-  Call<std::string>(std::move(done),
-                    [this, id = std::move(id), owner = std::move(owner)]() -> absl::StatusOr<std::string> {
-                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(id, owner));
-                      return runner->sessions().Snapshot(id, owner);
-                    });
-}
-
-void Engine::RestoreSession(CreateParams params, std::string snapshot, Done<SessionInfo> done) {
-  if (draining()) return done(Draining());
-  Call<SessionInfo>(
-      std::move(done),
-      [this, params = std::move(params), snapshot = std::move(snapshot)]() -> absl::StatusOr<SessionInfo> {
-        WEIR_RETURN_IF_ERROR(CheckIdIsFree(params.id));
-        return runners_[params.model]->sessions().Restore(params, snapshot, absl::Now());
-      });
 }
 
 void Engine::Drain() { draining_.store(true, std::memory_order_release); }
@@ -268,6 +246,7 @@ void Engine::Run() {
   while (WaitForWork(next_event)) {
     for (Command& command : commands_) command();
     commands_.clear();
+    RunCopies();
     const absl::Time now = absl::Now();
     bool computed = false;
     next_event = absl::InfiniteFuture();
@@ -275,12 +254,15 @@ void Engine::Run() {
       computed |= runner->Step(now, wake_list_.get());
       next_event = std::min(next_event, runner->HasTurns() ? now + kLongestWait : runner->NextEvent());
     }
-    if (computed) next_event = absl::InfinitePast();
+    if (computed || !copies_.empty()) next_event = absl::InfinitePast();
+    PostGarbage();
     PublishStats();
     notifier_->Post(wake_list_.get());
   }
   for (Command& command : commands_) command();
   commands_.clear();
+  for (Copy& copy : copies_) copy.give_up();
+  copies_.clear();
   for (const auto& runner : runners_) runner->FailAll(Draining(), wake_list_.get());
   PublishStats();
   notifier_->Post(wake_list_.get());

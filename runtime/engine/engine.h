@@ -3,16 +3,19 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/base/mutex.h"
 #include "runtime/engine/language_model.h"
+#include "runtime/engine/memory_budget.h"
 #include "runtime/engine/token_stream.h"
 #include "runtime/engine/token_text.h"
 #include "runtime/engine/turn.h"
@@ -21,6 +24,10 @@ namespace weir {
 
 class ModelRunner;
 class Notifier;
+class SessionTable;
+struct PendingExport;
+struct SnapshotImage;
+struct SnapshotShape;
 struct WakeList;
 
 struct RunnerLimits {
@@ -36,7 +43,10 @@ struct EngineModel {
   std::shared_ptr<const LanguageModel> model;
   std::shared_ptr<const TokenText> text;
   std::vector<int32_t> eos_ids;  // sorted
-  uint64_t fingerprint = 0;      // of weights and tokenizer: a snapshot goes back to the same model only
+  // A session moves between processes with the same weights, tokenizer and mixer only.
+  std::string mixer;
+  uint64_t weights_fingerprint = 0;
+  uint64_t tokenizer_fingerprint = 0;
   RunnerLimits limits;
 };
 
@@ -44,6 +54,8 @@ struct EngineOptions {
   absl::Duration default_ttl = absl::Minutes(10);
   absl::Duration max_ttl = absl::Hours(24);
   absl::Duration reader_stall = absl::Seconds(30);
+  // Host memory for snapshots, and for imports until they are whole.
+  int64_t snapshot_memory = int64_t{256} << 20;
   // Per stream, generated and not yet taken by the network: there a turn pauses.
   int64_t max_tokens_waiting = 4096;
 };
@@ -87,12 +99,49 @@ class Engine {
   void DeleteSession(std::string id, std::string owner, std::string etag, Done<SessionInfo> done);
   void ForkSession(std::string parent, std::string owner, std::string etag, std::string child,
                    Done<SessionInfo> done);
-  // Everything that a session needs to go on, as bytes; RestoreSession makes a session of them, in any
-  // process with the same model.
-  void SnapshotSession(std::string id, std::string owner, Done<std::string> done);
-  void RestoreSession(CreateParams params, std::string snapshot, Done<SessionInfo> done);
+  // Changes the time to live; zero: the default.
+  void UpdateSession(std::string id, std::string owner, std::string etag, absl::Duration ttl,
+                     Done<SessionInfo> done);
 
-  // From now on Submit and CreateSession are refused with UNAVAILABLE; running and waiting turns go on.
+  // Copies of state are made in pieces between steps, at most kCopyTime of them each time, and the session is
+  // busy meanwhile.
+  void CreateSnapshot(std::string session, std::string owner, std::string etag, std::string snapshot,
+                      Done<SnapshotInfo> done);
+  void GetSnapshot(std::string session, std::string owner, std::string snapshot, Done<SnapshotInfo> done);
+  // Ordered by id, those after `after`; at most `limit`.
+  void ListSnapshots(std::string session, std::string owner, std::string after, int limit,
+                     Done<std::vector<SnapshotInfo>> done);
+  void DeleteSnapshot(std::string session, std::string owner, std::string snapshot, Done<SnapshotInfo> done);
+  void RollbackSession(std::string session, std::string owner, std::string etag, std::string snapshot,
+                       Done<SessionInfo> done);
+
+  // A session on its way out. Used by one thread at a time; the session is free again when it ends.
+  class Export {
+   public:
+    Export(Engine* engine, uint64_t handle, SessionInfo session);
+    ~Export();
+    Export(const Export&) = delete;
+    Export& operator=(const Export&) = delete;
+    // As it was when the export began, and stays; session().export_bytes bytes will come.
+    const SessionInfo& session() const { return session_; }
+    // The next bytes, at most 1 MiB; empty after the last. One call at a time.
+    void Read(Done<std::string> done);
+
+   private:
+    Engine* const engine_;
+    const uint64_t handle_;
+    const SessionInfo session_;
+  };
+  // Allowed while draining, so that sessions can move away.
+  void ExportSession(std::string id, std::string owner, std::string etag, Done<std::unique_ptr<Export>> done);
+  // `image` is what a SnapshotIntake has checked for params.model.
+  void ImportSession(CreateParams params, std::shared_ptr<const SnapshotImage> image, Done<SessionInfo> done);
+  // One per model; and the memory for all snapshots and imports.
+  const std::vector<SnapshotShape>& snapshot_shapes() const { return *shapes_; }
+  MemoryBudget& snapshot_budget() { return snapshot_budget_; }
+
+  // From now on turns, and calls that make or change sessions, are refused with UNAVAILABLE; running and
+  // waiting turns go on.
   void Drain();
   bool draining() const { return draining_.load(std::memory_order_acquire); }
   // No turn is running or waiting.
@@ -113,12 +162,23 @@ class Engine {
   bool Post(Command command);  // false when stopped; the command is then not run
   template <class T>
   void Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work);
+  // `start` gives a StatusOr<PiecewiseWork<T>>.
+  template <class T, class Start>
+  void CallInPieces(Done<T> done, Start start);
+  void ReadExport(uint64_t handle, Done<std::string> done);
+  void CloseExport(uint64_t handle);
 
   // Engine thread.
   void Run();
   void SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream);
   absl::StatusOr<ModelRunner*> RunnerOf(const std::string& session, const std::string& owner);
   absl::Status CheckIdIsFree(const std::string& session) const;
+  absl::StatusOr<std::unique_ptr<Export>> OpenExport(const std::string& id, const std::string& owner,
+                                                     const std::string& etag);
+  template <class T>
+  void Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> result);
+  void RunCopies();
+  void PostGarbage();
   void PublishStats();
   bool WaitForWork(absl::Time next_event);
 
@@ -129,6 +189,16 @@ class Engine {
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<WakeList> wake_list_;  // engine thread
   std::vector<Command> commands_;        // engine thread
+  // Work that is done in pieces, each in turn. Engine thread.
+  struct Copy {
+    absl::AnyInvocable<bool()> step;  // true when it is done and has replied
+    absl::AnyInvocable<void()> give_up;
+  };
+  std::deque<Copy> copies_;
+  uint64_t next_export_ = 1;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<PendingExport>> exports_;
+  const std::unique_ptr<const std::vector<SnapshotShape>> shapes_;
+  MemoryBudget snapshot_budget_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> submitting_{0};  // turns in the mailbox
   mutable Mutex mu_;

@@ -25,12 +25,13 @@ absl::Status NoCandidate() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index, const EngineModel& model,
-                                                                 Device& device,
-                                                                 const EngineOptions& options) {
+                                                                 Device& device, const EngineOptions& options,
+                                                                 MemoryBudget* snapshot_budget) {
   const LanguageModel& lm = *model.model;
   const RunnerLimits& limits = model.limits;
   std::unique_ptr<ModelRunner> runner(new ModelRunner(model, device, options));
-  WEIR_ASSIGN_OR_RETURN(runner->sessions_, SessionTable::Create(model_index, model, device, options));
+  WEIR_ASSIGN_OR_RETURN(runner->sessions_,
+                        SessionTable::Create(model_index, model, device, options, snapshot_budget));
 
   SchedulerLimits scheduler_limits;
   scheduler_limits.max_step_tokens = limits.max_step_tokens;
@@ -80,7 +81,9 @@ absl::Status ModelRunner::Check(const TurnParams& params, const Sequence& sequen
   if (sequence.corrupt)
     return MakeError(
         absl::StatusCode::kDataLoss, "STATE_CORRUPT",
-        fmt::format("the state of session '{}' is not finite any more; delete the session", params.session));
+        fmt::format(
+            "the state of session '{}' is not finite any more; roll it back to a snapshot, or delete it",
+            params.session));
   if (params.expected_position && *params.expected_position != sequence.position())
     return MakeError(absl::StatusCode::kAborted, "POSITION_MISMATCH",
                      fmt::format("session '{}' stands at position {}, not {}; read it again", params.session,

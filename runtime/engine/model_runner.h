@@ -39,7 +39,8 @@ struct ActiveTurn {
 class ModelRunner {
  public:
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(int model_index, const EngineModel& model,
-                                                             Device& device, const EngineOptions& options);
+                                                             Device& device, const EngineOptions& options,
+                                                             MemoryBudget* snapshot_budget);
 
   SessionTable& sessions() { return *sessions_; }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +17,8 @@
 #include "runtime/state/state_arena.h"
 
 namespace weir {
+
+struct SnapshotImage;
 
 // What a sequence was before a prompt joined it.
 struct SequenceMark {
@@ -36,7 +40,7 @@ struct Sequence {
   TokenHistory history;   // recent tokens, the pending ones included
   TextState text;         // bytes that no client has seen yet
   bool has_text = false;  // a token that is not special has been seen
-  bool corrupt = false;   // the state gave non-finite logits; only Delete is left
+  bool corrupt = false;   // the state gave non-finite logits; only Rollback and Delete are left
 
   int64_t num_pending() const { return static_cast<int64_t>(pending.size() - pending_begin); }
   int64_t position() const { return fed + num_pending(); }
@@ -60,11 +64,17 @@ struct Session {
   std::string id;
   std::string owner;
   Sequence sequence;
-  bool busy = false;  // a turn is running or waiting
+  bool busy = false;  // a turn runs or waits, or its state is being copied: nobody else may touch it
   uint64_t turns = 0;
   absl::Time create_time;
   absl::Time expire_time;
   absl::Duration ttl;
+  struct Snapshot {
+    absl::Time create_time;
+    // A rollback that is under way keeps it although it is deleted meanwhile.
+    std::shared_ptr<const SnapshotImage> image;
+  };
+  std::map<std::string, Snapshot, std::less<>> snapshots;
 
   std::string etag() const;
 };

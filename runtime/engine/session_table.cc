@@ -6,7 +6,6 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/engine/snapshot.h"
 
 namespace weir {
 namespace {
@@ -16,31 +15,38 @@ constexpr absl::Duration kSweepInterval = absl::Milliseconds(100);
 
 std::string ResourceName(std::string_view id) { return fmt::format("sessions/{}", id); }
 
+ErrorMetadata ErrorMetadataOf(const Session& session) {
+  return {{"session", ResourceName(session.id)}, {"position", std::to_string(session.sequence.position())}};
+}
+
 }  // namespace
 
+absl::Status CheckEtag(const Session& session, std::string_view etag) {
+  if (etag.empty() || etag == session.etag()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kAborted, "ETAG_MISMATCH",
+                   fmt::format("session '{}' has changed: its etag is now '{}', position {}; read it again",
+                               session.id, session.etag(), session.sequence.position()),
+                   ErrorMetadataOf(session));
+}
+
 absl::Status CheckIdleAndEtag(const Session& session, std::string_view etag) {
-  const ErrorMetadata metadata = {{"session", ResourceName(session.id)},
-                                  {"position", std::to_string(session.sequence.position())}};
-  if (session.busy)
-    return MakeError(absl::StatusCode::kAborted, "SESSION_BUSY",
-                     fmt::format("session '{}' has a turn in progress; wait for it or cancel it", session.id),
-                     metadata);
-  if (!etag.empty() && etag != session.etag())
-    return MakeError(absl::StatusCode::kAborted, "ETAG_MISMATCH",
-                     fmt::format("session '{}' has changed: its etag is now '{}', position {}; read it again",
-                                 session.id, session.etag(), session.sequence.position()),
-                     metadata);
-  return absl::OkStatus();
+  if (!session.busy) return CheckEtag(session, etag);
+  return MakeError(absl::StatusCode::kAborted, "SESSION_BUSY",
+                   fmt::format("session '{}' has a turn in progress, or its state is being copied; wait for "
+                               "that or cancel it",
+                               session.id),
+                   ErrorMetadataOf(session));
 }
 
 absl::StatusOr<std::unique_ptr<SessionTable>> SessionTable::Create(int model_index, const EngineModel& model,
                                                                    Device& device,
-                                                                   const EngineOptions& options) {
+                                                                   const EngineOptions& options,
+                                                                   MemoryBudget* snapshot_budget) {
   WEIR_ASSIGN_OR_RETURN(StateArena arena,
                         StateArena::Create(model.model->States(), model.limits.slots, device));
   WEIR_ASSIGN_OR_RETURN(KvPool kv, KvPool::Create(model.model->Paged(), model.limits.kv_blocks, device));
   return std::unique_ptr<SessionTable>(
-      new SessionTable(model_index, model, options, std::move(arena), std::move(kv)));
+      new SessionTable(model_index, model, options, std::move(arena), std::move(kv), snapshot_budget));
 }
 
 absl::StatusOr<Session*> SessionTable::Find(std::string_view id, std::string_view owner) {
@@ -61,6 +67,8 @@ SessionInfo SessionTable::Info(const Session& session, bool with_recent_tokens) 
   info.position = session.sequence.position();
   info.state_bytes =
       arena_.slot_bytes() + static_cast<int64_t>(session.sequence.blocks.blocks().size()) * kv_.block_bytes();
+  info.export_bytes = shape_.FileBytes(session.sequence.fed);
+  for (const auto& [id, snapshot] : session.snapshots) info.snapshot_bytes += snapshot.image->claim.bytes();
   info.busy = session.busy;
   info.create_time = session.create_time;
   info.expire_time = session.expire_time;
@@ -88,6 +96,10 @@ absl::StatusOr<Sequence> SessionTable::NewSequence() {
   return sequence;
 }
 
+absl::Duration SessionTable::UsableTtl(absl::Duration ttl) const {
+  return ttl > absl::ZeroDuration() ? std::min(ttl, options_.max_ttl) : options_.default_ttl;
+}
+
 absl::StatusOr<SessionInfo> SessionTable::Insert(const Engine::CreateParams& params, Sequence sequence,
                                                  absl::Time now) {
   auto session = std::make_unique<Session>();
@@ -95,8 +107,7 @@ absl::StatusOr<SessionInfo> SessionTable::Insert(const Engine::CreateParams& par
   session->owner = params.owner;
   session->sequence = std::move(sequence);
   session->create_time = now;
-  session->ttl =
-      params.ttl > absl::ZeroDuration() ? std::min(params.ttl, options_.max_ttl) : options_.default_ttl;
+  session->ttl = UsableTtl(params.ttl);
   Touch(session.get(), now);
   const SessionInfo info = Info(*session, true);
   sessions_.emplace(params.id, std::move(session));
@@ -122,8 +133,18 @@ absl::StatusOr<SessionInfo> SessionTable::Delete(std::string_view id, std::strin
   WEIR_ASSIGN_OR_RETURN(Session * session, Find(id, owner));
   WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, etag));
   const SessionInfo info = Info(*session, false);
+  Discard(session);
   sessions_.erase(sessions_.find(id));
   return info;
+}
+
+absl::StatusOr<SessionInfo> SessionTable::Update(std::string_view id, std::string_view owner,
+                                                 std::string_view etag, absl::Duration ttl, absl::Time now) {
+  WEIR_ASSIGN_OR_RETURN(Session * session, Find(id, owner));
+  WEIR_RETURN_IF_ERROR(CheckEtag(*session, etag));
+  session->ttl = UsableTtl(ttl);
+  Touch(session, now);
+  return Info(*session, true);
 }
 
 absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_view owner,
@@ -157,29 +178,20 @@ absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_
   return Insert(params, std::move(to), now);
 }
 
-absl::StatusOr<std::string> SessionTable::Snapshot(std::string_view id, std::string_view owner) {
-  WEIR_ASSIGN_OR_RETURN(const Session* session, Find(id, owner));
-  WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, ""));
-  return SaveSnapshot(session->sequence, model_.fingerprint, arena_, kv_);
-}
-
-absl::StatusOr<SessionInfo> SessionTable::Restore(const Engine::CreateParams& params,
-                                                  std::string_view snapshot, absl::Time now) {
-  WEIR_ASSIGN_OR_RETURN(const SnapshotView view,
-                        ParseSnapshot(snapshot, model_.fingerprint, model_.text->size(), arena_, kv_));
-  WEIR_ASSIGN_OR_RETURN(Sequence sequence, NewSequence());
-  WEIR_RETURN_IF_ERROR(LoadSnapshot(view, &sequence, arena_, kv_));
-  return Insert(params, std::move(sequence), now);
+void SessionTable::Discard(Session* session) {
+  for (auto& [id, snapshot] : session->snapshots) garbage_.push_back(std::move(snapshot.image));
 }
 
 void SessionTable::Expire(absl::Time now) {
   if (now < next_sweep_) return;
   next_sweep_ = now + kSweepInterval;
   for (auto it = sessions_.begin(); it != sessions_.end();) {
-    if (!it->second->busy && it->second->expire_time <= now)
-      it = sessions_.erase(it);
-    else
+    if (it->second->busy || it->second->expire_time > now) {
       ++it;
+      continue;
+    }
+    Discard(it->second.get());
+    it = sessions_.erase(it);
   }
 }
 

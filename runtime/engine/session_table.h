@@ -5,21 +5,52 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/sequence.h"
+#include "runtime/engine/snapshot.h"
 
 namespace weir {
+
+class SessionTable;
+
+// Work on a session's state in pieces of at most kCopyBytes; the session is busy from the start to finish().
+template <class T>
+struct PiecewiseWork {
+  // Of a session that is still to be. What finish() leaves of it ends on the engine's thread; the rest of the
+  // work may end on any.
+  std::unique_ptr<Sequence> claimed;
+  absl::AnyInvocable<bool()> step;                               // true when nothing is left to copy
+  absl::AnyInvocable<absl::StatusOr<T>(absl::Time now)> finish;  // once, after that
+};
+
+inline constexpr int64_t kCopyBytes = int64_t{1} << 20;
+
+// A session on its way out; it is busy as long.
+struct SessionExport {
+  Session* session = nullptr;
+  SessionInfo info;
+  SnapshotFileReader reader;
+};
+
+// What the engine keeps of an export between two reads.
+struct PendingExport {
+  SessionTable* table = nullptr;
+  std::unique_ptr<SessionExport> session;
+};
 
 // Engine thread only.
 class SessionTable {
  public:
   // `model_index` is what SessionInfo::model says.
   static absl::StatusOr<std::unique_ptr<SessionTable>> Create(int model_index, const EngineModel& model,
-                                                              Device& device, const EngineOptions& options);
+                                                              Device& device, const EngineOptions& options,
+                                                              MemoryBudget* snapshot_budget);
 
   StateArena& arena() { return arena_; }
   KvPool& kv() { return kv_; }
@@ -36,10 +67,28 @@ class SessionTable {
   // The parent does not change.
   absl::StatusOr<SessionInfo> Fork(std::string_view id, std::string_view owner, std::string_view etag,
                                    std::string_view child, absl::Time now);
-  absl::StatusOr<std::string> Snapshot(std::string_view id, std::string_view owner);
-  // Checks all of `snapshot` before anything changes.
-  absl::StatusOr<SessionInfo> Restore(const Engine::CreateParams& params, std::string_view snapshot,
-                                      absl::Time now);
+  // `ttl` zero: the default.
+  absl::StatusOr<SessionInfo> Update(std::string_view id, std::string_view owner, std::string_view etag,
+                                     absl::Duration ttl, absl::Time now);
+
+  absl::StatusOr<PiecewiseWork<SnapshotInfo>> CreateSnapshot(std::string_view id, std::string_view owner,
+                                                             std::string_view etag,
+                                                             std::string_view snapshot);
+  absl::StatusOr<SnapshotInfo> GetSnapshot(std::string_view id, std::string_view owner,
+                                           std::string_view snapshot);
+  absl::StatusOr<std::vector<SnapshotInfo>> ListSnapshots(std::string_view id, std::string_view owner,
+                                                          std::string_view after, int limit);
+  absl::StatusOr<SnapshotInfo> DeleteSnapshot(std::string_view id, std::string_view owner,
+                                              std::string_view snapshot);
+  // All that can fail does so before the first byte changes.
+  absl::StatusOr<PiecewiseWork<SessionInfo>> Rollback(std::string_view id, std::string_view owner,
+                                                      std::string_view etag, std::string_view snapshot);
+  absl::StatusOr<std::unique_ptr<SessionExport>> StartExport(std::string_view id, std::string_view owner,
+                                                             std::string_view etag);
+  void EndExport(SessionExport* session_export, absl::Time now);
+  // `image` is one that a SnapshotIntake has checked for this model.
+  absl::StatusOr<PiecewiseWork<SessionInfo>> StartImport(Engine::CreateParams params,
+                                                         std::shared_ptr<const SnapshotImage> image);
 
   // It was made, or a turn has ended: idle time counts from here.
   void Touch(Session* session, absl::Time now) { session->expire_time = now + session->ttl; }
@@ -47,29 +96,44 @@ class SessionTable {
   void Expire(absl::Time now);
   absl::Time NextExpiry() const;
 
+  // Snapshots that ended since the last call. Freeing hundreds of megabytes takes milliseconds, so somebody
+  // else than the engine's thread is to do it.
+  std::vector<std::shared_ptr<const SnapshotImage>> TakeGarbage() { return std::exchange(garbage_, {}); }
+
   // An empty sequence in a fresh slot, or RESOURCE_EXHAUSTED naming the bytes.
   absl::StatusOr<Sequence> NewSequence();
 
  private:
   SessionTable(int model_index, const EngineModel& model, const EngineOptions& options, StateArena arena,
-               KvPool kv)
+               KvPool kv, MemoryBudget* snapshot_budget)
       : model_index_(model_index),
         model_(model),
         options_(options),
+        shape_(SnapshotShape::Of(model)),
+        snapshot_budget_(*snapshot_budget),
         arena_(std::move(arena)),
         kv_(std::move(kv)) {}
+  SnapshotInfo Info(const Session& session, std::string_view id, const Session::Snapshot& snapshot) const;
+  absl::StatusOr<Session*> FindIdle(std::string_view id, std::string_view owner, std::string_view etag);
+  void Discard(Session* session);
+  absl::Duration UsableTtl(absl::Duration ttl) const;
   absl::StatusOr<SessionInfo> Insert(const Engine::CreateParams& params, Sequence sequence, absl::Time now);
 
   const int model_index_;
   const EngineModel& model_;
   const EngineOptions& options_;
+  const SnapshotShape shape_;
+  MemoryBudget& snapshot_budget_;
   StateArena arena_;
   KvPool kv_;
   absl::Time next_sweep_ = absl::InfinitePast();
+  std::vector<std::shared_ptr<const SnapshotImage>> garbage_;
   std::map<std::string, std::unique_ptr<Session>, std::less<>> sessions_;
 };
 
-// Refuses when a turn is running or the caller's etag is out of date.
+// Refuses when the caller's etag is out of date.
+absl::Status CheckEtag(const Session& session, std::string_view etag);
+// The same, and when the session is busy.
 absl::Status CheckIdleAndEtag(const Session& session, std::string_view etag);
 
 }  // namespace weir

@@ -1,51 +1,84 @@
-// Snapshot: a sequence as bytes that another process with the same model can go on from.
+// Moving a sequence between its slot and host memory, in pieces, so that steps go on in between.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
-#include "absl/status/statusor.h"
-#include "runtime/engine/sequence.h"
+#include "runtime/engine/memory_budget.h"
+#include "runtime/engine/snapshot_format.h"
 
 namespace weir {
 
-// Little-endian: header, pending ids, slot blob, KV blocks that hold fed tokens, and a checksum over all
-// before it.
-struct SnapshotHeader {
-  char magic[8];  // "WEIRSNAP"
-  uint32_t version;
-  uint32_t num_pending;
-  uint64_t fingerprint;  // of weights and tokenizer
-  int64_t slot_bytes;
-  int64_t kv_block_bytes;
-  int64_t num_kv_blocks;
-  int64_t fed;
-  uint8_t has_text;
-  uint8_t reserved[7];
-  TokenHistory history;
-  TextState text;
-  uint8_t reserved_tail[4];
+// A whole sequence in host memory: a snapshot of a session, or an import whose every byte was checked.
+struct SnapshotImage {
+  SnapshotHeader header = {};
+  std::unique_ptr<char[]> body;  // [header.body_bytes]
+  MemoryClaim claim;
+
+  // What holding it costs.
+  static int64_t Bytes(int64_t body_bytes) {
+    return static_cast<int64_t>(sizeof(SnapshotImage)) + body_bytes;
+  }
 };
 
-inline constexpr uint32_t kSnapshotVersion = 1;
+// The body of a sequence, front to back: slot, then the KV blocks that hold fed tokens. What lies past the
+// last token of the last block may be anything in the pool; here it is zero, so that equal sequences give
+// equal bytes. Engine thread only; the sequence, which does not change meanwhile, outlives this.
+class BodyReader {
+ public:
+  BodyReader(const Sequence& sequence, StateArena& arena, KvPool& kv);
 
-// A snapshot whose every field was checked; points into the caller's bytes.
-struct SnapshotView {
-  SnapshotHeader header;
-  std::string_view pending;  // i32 [num_pending]
-  std::string_view slot;
-  std::string_view blocks;
+  int64_t remaining() const { return total_ - offset_; }
+  // The next `bytes` bytes, at most remaining().
+  void Read(char* out, int64_t bytes);
+
+ private:
+  const Sequence& sequence_;
+  StateArena& arena_;
+  KvPool& kv_;
+  int64_t total_ = 0;
+  int64_t offset_ = 0;
+  int64_t last_block_begin_ = 0;  // offset in the body
+  std::vector<char> last_block_;
 };
 
-std::string SaveSnapshot(const Sequence& sequence, uint64_t fingerprint, StateArena& arena, KvPool& kv);
+// The other way. The sequence has its slot and enough blocks.
+class BodyWriter {
+ public:
+  BodyWriter(const Sequence& sequence, int64_t body_bytes, StateArena& arena, KvPool& kv)
+      : sequence_(sequence), arena_(arena), kv_(kv), total_(body_bytes) {}
 
-// FAILED_PRECONDITION for another model or version, DATA_LOSS (STATE_CORRUPT) for damaged or non-finite
-// bytes.
-absl::StatusOr<SnapshotView> ParseSnapshot(std::string_view bytes, uint64_t fingerprint, int32_t vocab_size,
-                                           const StateArena& arena, const KvPool& kv);
+  int64_t remaining() const { return total_ - offset_; }
+  void Write(const char* in, int64_t bytes);
 
-// `sequence` is new: a slot and nothing else. RESOURCE_EXHAUSTED when its blocks do not fit.
-absl::Status LoadSnapshot(const SnapshotView& view, Sequence* sequence, StateArena& arena, KvPool& kv);
+ private:
+  const Sequence& sequence_;
+  StateArena& arena_;
+  KvPool& kv_;
+  const int64_t total_;
+  int64_t offset_ = 0;
+};
+
+// An export file, front to back. As BodyReader.
+class SnapshotFileReader {
+ public:
+  SnapshotFileReader(const SnapshotShape& shape, const Sequence& sequence, StateArena& arena, KvPool& kv);
+
+  int64_t remaining() const { return static_cast<int64_t>(ends_.size()) - ends_at_ + body_.remaining(); }
+  // At most `max_bytes`, and empty only at the end.
+  std::string Read(int64_t max_bytes);
+
+ private:
+  std::string ends_;  // header and, once the body is through, trailer
+  int64_t header_bytes_ = 0;
+  int64_t ends_at_ = 0;
+  BodyReader body_;
+  SnapshotChecksum sum_;
+};
+
+// All of a sequence but its slot and blocks.
+void RestoreSequence(const SnapshotHeader& header, Sequence* sequence);
 
 }  // namespace weir

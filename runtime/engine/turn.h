@@ -55,11 +55,21 @@ struct SessionInfo {
   std::string owner;
   std::string etag;
   int64_t position = 0;
-  int64_t state_bytes = 0;
+  int64_t state_bytes = 0;     // held for it now, snapshots apart
+  int64_t export_bytes = 0;    // of its export file, were it made now
+  int64_t snapshot_bytes = 0;  // of all its snapshots
   bool busy = false;
   absl::Time create_time;
   absl::Time expire_time;
   std::vector<int32_t> recent_tokens;  // oldest first; empty in lists
+};
+
+struct SnapshotInfo {
+  std::string session;
+  std::string id;
+  int64_t position = 0;
+  int64_t state_bytes = 0;
+  absl::Time create_time;
 };
 
 }  // namespace weir

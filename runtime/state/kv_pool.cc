@@ -1,5 +1,6 @@
 #include "runtime/state/kv_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -59,12 +60,23 @@ absl::StatusOr<KvPool> KvPool::Create(const PagedSpec& spec, int64_t num_blocks,
   return pool;
 }
 
+// part(device pointer, bytes) for each stretch of device memory in the range, in order.
 template <class F>
-void KvPool::ForEachPart(int32_t block, F&& part) const {
-  const int64_t bytes = block_bytes() / (2 * spec_.num_layers);
-  for (const PagedKv& layer : layers_) {
-    part(static_cast<std::byte*>(layer.keys.raw()) + block * bytes, bytes);
-    part(static_cast<std::byte*>(layer.values.raw()) + block * bytes, bytes);
+void KvPool::ForEachPart(const BlockTable& table, int64_t offset, int64_t bytes, F&& part) const {
+  if (bytes == 0) return;
+  const auto num_blocks = static_cast<int64_t>(table.blocks().size());
+  WEIR_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= num_blocks * block_bytes());
+  const int64_t plane_bytes = block_bytes() / (2 * spec_.num_layers);
+  while (bytes > 0) {
+    const int64_t block = table.blocks()[static_cast<size_t>(offset / block_bytes())];
+    const int64_t plane = offset % block_bytes() / plane_bytes;
+    const int64_t at = offset % plane_bytes;
+    const int64_t count = std::min(bytes, plane_bytes - at);
+    const PagedKv& layer = layers_[static_cast<size_t>(plane / 2)];
+    const TensorView& tensor = plane % 2 == 0 ? layer.keys : layer.values;
+    part(static_cast<std::byte*>(tensor.raw()) + block * plane_bytes + at, count);
+    offset += count;
+    bytes -= count;
   }
 }
 
@@ -81,22 +93,20 @@ void KvPool::Copy(const BlockTable& from, const BlockTable& to) {
   }
 }
 
-void KvPool::Read(const BlockTable& table, int64_t num_blocks, std::byte* host) {
-  for (int64_t i = 0; i < num_blocks; ++i) {
-    ForEachPart(table.blocks()[i], [&](std::byte* data, int64_t bytes) {
-      device_->stream().CopyToHost(host, data, bytes);
-      host += bytes;
-    });
-  }
+void KvPool::Read(const BlockTable& table, int64_t offset, int64_t bytes, void* host) {
+  auto* out = static_cast<std::byte*>(host);
+  ForEachPart(table, offset, bytes, [&](std::byte* data, int64_t count) {
+    device_->stream().CopyToHost(out, data, count);
+    out += count;
+  });
 }
 
-void KvPool::Write(const BlockTable& table, int64_t num_blocks, const std::byte* host) {
-  for (int64_t i = 0; i < num_blocks; ++i) {
-    ForEachPart(table.blocks()[i], [&](std::byte* data, int64_t bytes) {
-      device_->stream().CopyToDevice(data, host, bytes);
-      host += bytes;
-    });
-  }
+void KvPool::Write(const BlockTable& table, int64_t offset, int64_t bytes, const void* host) {
+  const auto* in = static_cast<const std::byte*>(host);
+  ForEachPart(table, offset, bytes, [&](std::byte* data, int64_t count) {
+    device_->stream().CopyToDevice(data, in, count);
+    in += count;
+  });
 }
 
 }  // namespace weir

@@ -48,15 +48,16 @@ class KvPool {
 
   // Copies the contents of `from` into the first blocks of `to`, which has at least as many.
   void Copy(const BlockTable& from, const BlockTable& to);
-  // Block contents to and from host memory, block_bytes() each, in the table's order.
-  void Read(const BlockTable& table, int64_t num_blocks, std::byte* host);
-  void Write(const BlockTable& table, int64_t num_blocks, const std::byte* host);
+  // Contents to and from host memory: `bytes` bytes from `offset` on of the table's blocks in their order,
+  // block_bytes() each; within a block, layer by layer, keys before values.
+  void Read(const BlockTable& table, int64_t offset, int64_t bytes, void* host);
+  void Write(const BlockTable& table, int64_t offset, int64_t bytes, const void* host);
 
  private:
   friend class BlockTable;
   KvPool() = default;
   template <class F>
-  void ForEachPart(int32_t block, F&& part) const;  // part(device pointer, bytes), in a fixed order
+  void ForEachPart(const BlockTable& table, int64_t offset, int64_t bytes, F&& part) const;
 
   Device* device_ = nullptr;
   PagedSpec spec_;

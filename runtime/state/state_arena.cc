@@ -79,12 +79,14 @@ std::optional<StateSlot> StateArena::Claim() {
   return slot;
 }
 
-void StateArena::Read(const StateSlot& slot, void* host) {
-  device_->stream().CopyToHost(host, blob(slot.index()), slot_bytes_);
+void StateArena::Read(const StateSlot& slot, int64_t offset, int64_t bytes, void* host) {
+  WEIR_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= slot_bytes_);
+  device_->stream().CopyToHost(host, blob(slot.index()) + offset, bytes);
 }
 
-void StateArena::Write(const StateSlot& slot, const void* host) {
-  device_->stream().CopyToDevice(blob(slot.index()), host, slot_bytes_);
+void StateArena::Write(const StateSlot& slot, int64_t offset, int64_t bytes, const void* host) {
+  WEIR_CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= slot_bytes_);
+  device_->stream().CopyToDevice(blob(slot.index()) + offset, host, bytes);
 }
 
 void StateArena::Copy(const StateSlot& from, const StateSlot& to) {

@@ -54,9 +54,9 @@ class StateArena {
   // One tensor per spec: f32 [num_slots, ...shape].
   const std::vector<TensorView>& tensors() const { return tensors_; }
 
-  // The whole blob of a slot; `host` holds slot_bytes() bytes.
-  void Read(const StateSlot& slot, void* host);
-  void Write(const StateSlot& slot, const void* host);
+  // `bytes` bytes of a slot's blob from `offset` on.
+  void Read(const StateSlot& slot, int64_t offset, int64_t bytes, void* host);
+  void Write(const StateSlot& slot, int64_t offset, int64_t bytes, const void* host);
   void Copy(const StateSlot& from, const StateSlot& to);
   void Zero(const StateSlot& slot);
 

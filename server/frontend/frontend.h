@@ -12,6 +12,7 @@
 #include "model/loaded_model.h"
 #include "runtime/engine/engine.h"
 #include "server/frontend/executor.h"
+#include "server/frontend/request_log.h"
 #include "server/frontend/turn_client.h"
 #include "server/frontend/violations.h"
 #include "weir/v1/generation.pb.h"
@@ -38,6 +39,10 @@ class Frontend {
   // `request` lives until client->OnStarted or OnRefused has returned.
   void Generate(const v1::GenerateRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
   void Append(const v1::AppendSessionRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
+  // An Append with a request_id: once begun it goes on whatever becomes of the caller. `reply` comes on any
+  // thread.
+  void AppendOnce(const v1::AppendSessionRequest& request, const CallInfo& call,
+                  Reply<v1::AppendSessionResponse> reply);
   void Score(const v1::ScoreRequest& request, CallInfo call, std::shared_ptr<TurnClient> client);
 
   // `name` is `models/{model}`, or empty when there is one model. NOT_FOUND for a well-formed name of none.
@@ -53,6 +58,7 @@ class Frontend {
 
   Engine& engine() const { return *engine_; }
   Executor& executor() { return executor_; }
+  RequestLog& request_log() { return request_log_; }
   const std::vector<LoadedModel>& models() const { return models_; }
   const FrontendOptions& options() const { return options_; }
 
@@ -94,6 +100,7 @@ class Frontend {
   const FrontendOptions options_;
   int64_t max_turns_ = 0;  // all slots and all places in line
   const std::shared_ptr<std::atomic<int64_t>> turns_ = std::make_shared<std::atomic<int64_t>>(0);
+  RequestLog request_log_;
   Executor executor_;  // last, so that its threads end first
 };
 

@@ -1,4 +1,4 @@
-// Resource names: `models/{model}` and `sessions/{session}`.
+// Resource names: `models/{model}`, `sessions/{session}` and `sessions/{session}/snapshots/{snapshot}`.
 #pragma once
 
 #include <optional>
@@ -16,8 +16,18 @@ bool IsValidId(std::string_view id);
 std::optional<std::string> ModelIdOf(std::string_view name);
 std::optional<std::string> SessionIdOf(std::string_view name);
 
+struct SnapshotIds {
+  std::string session;
+  std::string snapshot;
+};
+std::optional<SnapshotIds> SnapshotIdsOf(std::string_view name);
+
 std::string ModelName(std::string_view id);
 std::string SessionName(std::string_view id);
+std::string SnapshotName(std::string_view session, std::string_view snapshot);
+
+// Whether `id` is a UUID in its usual form (AIP-155), not the nil one.
+bool IsRequestId(std::string_view id);
 
 // 128 random bits as 32 hex digits, from the system's entropy source: a guessed id must not open a session.
 std::string RandomId();

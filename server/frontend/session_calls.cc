@@ -16,6 +16,8 @@ namespace {
 constexpr int kDefaultPage = 100;
 constexpr int kMaxPage = 1000;
 
+}  // namespace
+
 void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out) {
   const absl::Duration since_epoch = time - absl::UnixEpoch();
   absl::Duration rest;
@@ -23,25 +25,33 @@ void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out) {
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
 }
 
-std::string RequireSession(const std::string& name, const CallInfo& call, FieldViolations* violations) {
+std::string RequireSession(std::string_view field, const std::string& name, const CallInfo& call,
+                           FieldViolations* violations) {
   const std::optional<std::string> id = SessionIdOf(name);
   if (!id) {
-    violations->Add("name", fmt::format("{} is not of the form sessions/{}", Quoted(name), kIdPattern));
+    violations->Add(field, fmt::format("{} is not of the form sessions/{}", Quoted(name), kIdPattern));
     return "";
   }
   CheckSessionHint(call.session_hint, *id, violations);
   return *id;
 }
 
-// The id of a session to be made: the caller's choice, or a random one.
-std::string ChooseId(const std::string& requested, FieldViolations* violations) {
+std::string ChooseId(std::string_view field, const std::string& requested, FieldViolations* violations) {
   if (requested.empty()) return RandomId();
   if (!IsValidId(requested))
-    violations->Add("session_id", fmt::format("{} does not match {}", Quoted(requested), kIdPattern));
+    violations->Add(field, fmt::format("{} does not match {}", Quoted(requested), kIdPattern));
   return requested;
 }
 
-// Zero stands for the default.
+std::string ChooseSessionId(const std::string& requested, const CallInfo& call, FieldViolations* violations) {
+  // A client that routes by metadata has chosen its id there.
+  if (requested.empty() && !call.session_hint.empty())
+    return ChooseId("session_id", SessionIdOf(call.session_hint).value_or(call.session_hint), violations);
+  std::string id = ChooseId("session_id", requested, violations);
+  CheckSessionHint(call.session_hint, id, violations);
+  return id;
+}
+
 absl::Duration ReadTtl(const v1::Session& session, absl::Duration max, FieldViolations* violations) {
   const std::string bound = fmt::format("the longest time that this server allows, {} (--max-session-ttl)",
                                         absl::FormatDuration(max));
@@ -60,8 +70,6 @@ absl::Duration ReadTtl(const v1::Session& session, absl::Duration max, FieldViol
   if (ttl > max) violations->Add("session.expire_time", "lies further ahead than " + bound);
   return ttl;
 }
-
-}  // namespace
 
 int PageSize(int32_t page_size, FieldViolations* violations) {
   if (page_size < 0) violations->Add("page_size", "must not be negative");
@@ -94,25 +102,34 @@ void SessionCalls::Create(const v1::CreateSessionRequest& request, const CallInf
                           Reply<v1::Session> reply) {
   FieldViolations violations;
   Engine::CreateParams params;
-  // A client that routes by metadata has chosen its id there.
-  const bool chosen_in_metadata = request.session_id().empty() && !call.session_hint.empty();
-  params.id = ChooseId(
-      chosen_in_metadata ? SessionIdOf(call.session_hint).value_or(call.session_hint) : request.session_id(),
-      &violations);
-  if (!chosen_in_metadata) CheckSessionHint(call.session_hint, params.id, &violations);
+  params.id = ChooseSessionId(request.session_id(), call, &violations);
   params.owner = call.owner;
   params.ttl = ReadTtl(request.session(), frontend_.engine().options().max_ttl, &violations);
   const absl::StatusOr<int> model = frontend_.ResolveModel(request.session().model(), "session.model");
   for (const FieldViolation& v : GetFieldViolations(model.status())) violations.Add(v.field, v.description);
+  CheckRequestId(request.request_id(), &violations);
   if (!violations.empty()) return reply(violations.ToStatus());
   if (!model.ok()) return reply(model.status());
   params.model = *model;
-  frontend_.engine().CreateSession(std::move(params), ReplyWithSession(std::move(reply)));
+  const auto create = [this_frontend = &frontend_, params = std::move(params)](Reply<v1::Session> done) {
+    this_frontend->engine().CreateSession(params,
+                                          SessionCalls(this_frontend).ReplyWithSession(std::move(done)));
+  };
+  if (request.request_id().empty()) return create(std::move(reply));
+  frontend_.request_log().Run<v1::Session>(
+      request, request.request_id(), call.owner, std::move(reply),
+      [&](RequestLog::Finish<v1::Session> finish) {
+        // A refusal has no effect, so a repeat may try again.
+        create([finish = std::move(finish)](absl::StatusOr<v1::Session> session) mutable {
+          const bool remember = session.ok();
+          finish(std::move(session), remember);
+        });
+      });
 }
 
 void SessionCalls::Get(const v1::GetSessionRequest& request, const CallInfo& call, Reply<v1::Session> reply) {
   FieldViolations violations;
-  std::string id = RequireSession(request.name(), call, &violations);
+  std::string id = RequireSession("name", request.name(), call, &violations);
   if (!violations.empty()) return reply(violations.ToStatus());
   frontend_.engine().GetSession(std::move(id), call.owner, ReplyWithSession(std::move(reply)));
 }
@@ -144,7 +161,7 @@ void SessionCalls::List(const v1::ListSessionsRequest& request, const CallInfo& 
 void SessionCalls::Delete(const v1::DeleteSessionRequest& request, const CallInfo& call,
                           Reply<v1::Session> reply) {
   FieldViolations violations;
-  std::string id = RequireSession(request.name(), call, &violations);
+  std::string id = RequireSession("name", request.name(), call, &violations);
   if (!violations.empty()) return reply(violations.ToStatus());
   frontend_.engine().DeleteSession(std::move(id), call.owner, request.etag(),
                                    ReplyWithSession(std::move(reply)));
@@ -153,14 +170,35 @@ void SessionCalls::Delete(const v1::DeleteSessionRequest& request, const CallInf
 void SessionCalls::Fork(const v1::ForkSessionRequest& request, const CallInfo& call,
                         Reply<v1::Session> reply) {
   FieldViolations violations;
-  std::string child = ChooseId(request.session_id(), &violations);
+  std::string child = ChooseId("session_id", request.session_id(), &violations);
   CallInfo parent_call = call;
   // A router may have been told the child's name: that is where later calls will look for it.
   if (SessionIdOf(call.session_hint).value_or(call.session_hint) == child) parent_call.session_hint.clear();
-  std::string parent = RequireSession(request.name(), parent_call, &violations);
+  std::string parent = RequireSession("name", request.name(), parent_call, &violations);
   if (!violations.empty()) return reply(violations.ToStatus());
   frontend_.engine().ForkSession(std::move(parent), call.owner, request.etag(), std::move(child),
                                  ReplyWithSession(std::move(reply)));
+}
+
+void SessionCalls::Update(const v1::UpdateSessionRequest& request, const CallInfo& call,
+                          Reply<v1::Session> reply) {
+  FieldViolations violations;
+  const v1::Session& session = request.session();
+  std::string id = RequireSession("session.name", session.name(), call, &violations);
+  const absl::Duration ttl = ReadTtl(session, frontend_.engine().options().max_ttl, &violations);
+  const bool any_set = session.has_ttl() || session.has_expire_time();
+  for (const std::string& path : request.update_mask().paths()) {
+    if (path != "ttl" && path != "expire_time" && path != "*")
+      violations.Add("update_mask",
+                     fmt::format("{} cannot be changed; ttl and expire_time can", Quoted(path)));
+    if ((path == "ttl" && session.has_expire_time()) || (path == "expire_time" && session.has_ttl()))
+      violations.Add("update_mask", fmt::format("names {}, and the session has the other one", path));
+  }
+  if (request.update_mask().paths().empty() && !any_set)
+    violations.Add("session.ttl", "set ttl or expire_time: there is nothing else to change");
+  if (!violations.empty()) return reply(violations.ToStatus());
+  frontend_.engine().UpdateSession(std::move(id), call.owner, session.etag(), ttl,
+                                   ReplyWithSession(std::move(reply)));
 }
 
 }  // namespace weir

@@ -1,17 +1,15 @@
-// SessionCalls: the methods of weir.v1.Sessions but for Append, which is a turn.
+// SessionCalls: the methods of weir.v1.Sessions that make, show and end sessions.
 #pragma once
 
 #include <string>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/timestamp.pb.h"
 #include "server/frontend/frontend.h"
 #include "weir/v1/sessions.pb.h"
 
 namespace weir {
-
-template <class Response>
-using Reply = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
 // Stateless; each method returns at once and calls `reply` once, on the notifier's thread or before it
 // returns. The request is not needed afterwards.
@@ -25,6 +23,7 @@ class SessionCalls {
             Reply<v1::ListSessionsResponse> reply);
   void Delete(const v1::DeleteSessionRequest& request, const CallInfo& call, Reply<v1::Session> reply);
   void Fork(const v1::ForkSessionRequest& request, const CallInfo& call, Reply<v1::Session> reply);
+  void Update(const v1::UpdateSessionRequest& request, const CallInfo& call, Reply<v1::Session> reply);
 
  private:
   Done<SessionInfo> ReplyWithSession(Reply<v1::Session> reply) const;
@@ -32,9 +31,22 @@ class SessionCalls {
   Frontend& frontend_;
 };
 
+void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out);
+
 v1::Session SessionToProto(const SessionInfo& info, const Frontend& frontend);
 
 // The page to show: `page_size` or the default, capped; a violation when negative.
 int PageSize(int32_t page_size, FieldViolations* violations);
+
+// The id in `name`, which has to be a session's and what the routing metadata names; "" and a violation of
+// `field` otherwise.
+std::string RequireSession(std::string_view field, const std::string& name, const CallInfo& call,
+                           FieldViolations* violations);
+// The id of something to be made: the caller's choice, or a random one.
+std::string ChooseId(std::string_view field, const std::string& requested, FieldViolations* violations);
+// For a session to be made: a routing hint is a choice, too.
+std::string ChooseSessionId(const std::string& requested, const CallInfo& call, FieldViolations* violations);
+// Zero where the caller leaves it to the server.
+absl::Duration ReadTtl(const v1::Session& session, absl::Duration max, FieldViolations* violations);
 
 }  // namespace weir

@@ -48,7 +48,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
     reactor->Finish(ToGrpc(frontend.status()));
     return reactor;
   }
-  const Engine& engine = (*frontend)->engine();
+  Engine& engine = (*frontend)->engine();
   const Device& device = engine.device();
   response->set_version(WEIR_VERSION);
   response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(start_time_));
@@ -57,6 +57,8 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   response->set_compute_threads((*frontend)->options().compute_threads);
   response->set_process_resident_bytes(ResidentBytes());
   response->set_device_allocated_bytes(device.allocated_bytes());
+  response->set_snapshot_memory_bytes(engine.snapshot_budget().limit());
+  response->set_snapshot_memory_used_bytes(engine.snapshot_budget().used());
   const std::vector<RunnerStats> stats = engine.Stats();
   for (size_t i = 0; i < stats.size(); ++i)
     FillUse(stats[i], (*frontend)->models()[i], response->add_models());

@@ -4,29 +4,38 @@
 
 #include "server/frontend/names.h"
 #include "server/frontend/session_calls.h"
+#include "server/frontend/snapshot_calls.h"
+#include "server/grpc/export_reactor.h"
 #include "server/grpc/hand_over.h"
+#include "server/grpc/import_reactor.h"
 #include "server/grpc/status.h"
 #include "server/grpc/unary_turn.h"
 
 namespace weir {
 namespace {
 
-// Starts `call(SessionCalls, reply)`; the default reactor is finished by the reply.
-template <class Response, class Result, class F>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const FrontendSlot& slot,
-                                 Response* response, Reply<Result> /*tag*/, F start) {
+// Starts `start(Calls, reply)`; the default reactor is finished by the reply.
+template <class Calls, class Response, class Result, class F>
+grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const FrontendSlot& slot,
+                                   Response* response, Reply<Result> /*tag*/, F start) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::StatusOr<Frontend*> frontend = slot.Get();
   if (!frontend.ok()) {
     reactor->Finish(ToGrpc(frontend.status()));
     return reactor;
   }
-  start(SessionCalls(*frontend), [reactor, response](absl::StatusOr<Result> result) {
+  start(Calls(*frontend), [reactor, response](absl::StatusOr<Result> result) {
     if constexpr (std::is_same_v<Response, Result>)
       if (result.ok()) *response = *std::move(result);
     reactor->Finish(ToGrpc(result.status()));
   });
   return reactor;
+}
+
+template <class Response, class Result, class F>
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const FrontendSlot& slot,
+                                 Response* response, Reply<Result> tag, F start) {
+  return AnswerBy<SessionCalls>(context, slot, response, std::move(tag), std::move(start));
 }
 
 class AppendTurn final : public UnaryTurn {
@@ -100,7 +109,16 @@ grpc::ServerUnaryReactor* SessionsService::DeleteSession(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* SessionsService::AppendSession(grpc::CallbackServerContext* context,
                                                          const v1::AppendSessionRequest* request,
                                                          v1::AppendSessionResponse* response) {
-  return AppendTurn::Start(slot_.Get(), ReadCallInfo(*context), request, response);
+  const absl::StatusOr<Frontend*> frontend = slot_.Get();
+  if (!frontend.ok() || request->request_id().empty())
+    return AppendTurn::Start(frontend, ReadCallInfo(*context), request, response);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  (*frontend)->AppendOnce(*request, ReadCallInfo(*context),
+                          [reactor, response](absl::StatusOr<v1::AppendSessionResponse> result) {
+                            if (result.ok()) *response = *std::move(result);
+                            reactor->Finish(ToGrpc(result.status()));
+                          });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* SessionsService::ForkSession(grpc::CallbackServerContext* context,
@@ -109,6 +127,69 @@ grpc::ServerUnaryReactor* SessionsService::ForkSession(grpc::CallbackServerConte
   return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
     calls.Fork(*request, ReadCallInfo(*context), std::move(reply));
   });
+}
+
+grpc::ServerUnaryReactor* SessionsService::UpdateSession(grpc::CallbackServerContext* context,
+                                                         const v1::UpdateSessionRequest* request,
+                                                         v1::Session* response) {
+  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
+    calls.Update(*request, ReadCallInfo(*context), std::move(reply));
+  });
+}
+
+grpc::ServerUnaryReactor* SessionsService::CreateSnapshot(grpc::CallbackServerContext* context,
+                                                          const v1::CreateSnapshotRequest* request,
+                                                          v1::Snapshot* response) {
+  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, auto reply) {
+                                   calls.Create(*request, ReadCallInfo(*context), std::move(reply));
+                                 });
+}
+
+grpc::ServerUnaryReactor* SessionsService::GetSnapshot(grpc::CallbackServerContext* context,
+                                                       const v1::GetSnapshotRequest* request,
+                                                       v1::Snapshot* response) {
+  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, auto reply) {
+                                   calls.Get(*request, ReadCallInfo(*context), std::move(reply));
+                                 });
+}
+
+grpc::ServerUnaryReactor* SessionsService::ListSnapshots(grpc::CallbackServerContext* context,
+                                                         const v1::ListSnapshotsRequest* request,
+                                                         v1::ListSnapshotsResponse* response) {
+  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::ListSnapshotsResponse>(),
+                                 [&](SnapshotCalls calls, auto reply) {
+                                   calls.List(*request, ReadCallInfo(*context), std::move(reply));
+                                 });
+}
+
+grpc::ServerUnaryReactor* SessionsService::DeleteSnapshot(grpc::CallbackServerContext* context,
+                                                          const v1::DeleteSnapshotRequest* request,
+                                                          google::protobuf::Empty* response) {
+  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, auto reply) {
+                                   calls.Delete(*request, ReadCallInfo(*context), std::move(reply));
+                                 });
+}
+
+grpc::ServerUnaryReactor* SessionsService::RollbackSession(grpc::CallbackServerContext* context,
+                                                           const v1::RollbackSessionRequest* request,
+                                                           v1::Session* response) {
+  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Session>(),
+                                 [&](SnapshotCalls calls, auto reply) {
+                                   calls.Rollback(*request, ReadCallInfo(*context), std::move(reply));
+                                 });
+}
+
+grpc::ServerWriteReactor<v1::ExportSessionResponse>* SessionsService::ExportSession(
+    grpc::CallbackServerContext* context, const v1::ExportSessionRequest* request) {
+  return ExportReactor::Start(slot_.Get(), &watch_, context, request);
+}
+
+grpc::ServerReadReactor<v1::ImportSessionRequest>* SessionsService::ImportSession(
+    grpc::CallbackServerContext* context, v1::Session* response) {
+  return ImportReactor::Start(slot_.Get(), &watch_, context, response);
 }
 
 }  // namespace weir

@@ -2,14 +2,15 @@
 #pragma once
 
 #include "server/grpc/call_info.h"
+#include "server/grpc/stream_watch.h"
 #include "weir/v1/sessions.grpc.pb.h"
 
 namespace weir {
 
-// Owned by the server; the slot outlives it.
+// Owned by the server; slot and watch outlive it.
 class SessionsService final : public v1::Sessions::CallbackService {
  public:
-  explicit SessionsService(const FrontendSlot* slot) : slot_(*slot) {}
+  SessionsService(const FrontendSlot* slot, StreamWatch* watch) : slot_(*slot), watch_(*watch) {}
 
   grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
                                           const v1::CreateSessionRequest* request,
@@ -28,9 +29,32 @@ class SessionsService final : public v1::Sessions::CallbackService {
   grpc::ServerUnaryReactor* ForkSession(grpc::CallbackServerContext* context,
                                         const v1::ForkSessionRequest* request,
                                         v1::Session* response) override;
+  grpc::ServerUnaryReactor* UpdateSession(grpc::CallbackServerContext* context,
+                                          const v1::UpdateSessionRequest* request,
+                                          v1::Session* response) override;
+  grpc::ServerUnaryReactor* CreateSnapshot(grpc::CallbackServerContext* context,
+                                           const v1::CreateSnapshotRequest* request,
+                                           v1::Snapshot* response) override;
+  grpc::ServerUnaryReactor* GetSnapshot(grpc::CallbackServerContext* context,
+                                        const v1::GetSnapshotRequest* request,
+                                        v1::Snapshot* response) override;
+  grpc::ServerUnaryReactor* ListSnapshots(grpc::CallbackServerContext* context,
+                                          const v1::ListSnapshotsRequest* request,
+                                          v1::ListSnapshotsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteSnapshot(grpc::CallbackServerContext* context,
+                                           const v1::DeleteSnapshotRequest* request,
+                                           google::protobuf::Empty* response) override;
+  grpc::ServerUnaryReactor* RollbackSession(grpc::CallbackServerContext* context,
+                                            const v1::RollbackSessionRequest* request,
+                                            v1::Session* response) override;
+  grpc::ServerWriteReactor<v1::ExportSessionResponse>* ExportSession(
+      grpc::CallbackServerContext* context, const v1::ExportSessionRequest* request) override;
+  grpc::ServerReadReactor<v1::ImportSessionRequest>* ImportSession(grpc::CallbackServerContext* context,
+                                                                   v1::Session* response) override;
 
  private:
   const FrontendSlot& slot_;
+  StreamWatch& watch_;
 };
 
 }  // namespace weir

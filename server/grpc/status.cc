@@ -63,7 +63,8 @@ void AddBadRequest(const absl::Status& status, google::rpc::Status* out) {
 
 void AddResource(const ErrorDetails& details, const std::string& text, google::rpc::Status* out) {
   for (const auto& [key, type] :
-       {std::pair{"session", "weir.v1/Session"}, std::pair{"model", "weir.v1/Model"}}) {
+       {std::pair{"snapshot", "weir.v1/Snapshot"}, std::pair{"session", "weir.v1/Session"},
+        std::pair{"model", "weir.v1/Model"}}) {
     const auto name = Find(details, key);
     if (!name) continue;
     google::rpc::ResourceInfo resource;

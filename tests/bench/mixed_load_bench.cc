@@ -30,12 +30,12 @@ class Runner {
  public:
   explicit Runner(const std::string& zoo_model)
       : device_(CreateCpuDevice(kThreads)), loaded_(LoadZooModel(zoo_model, *device_)) {
-    model_ = {loaded_.name, loaded_.decoder, loaded_.text, loaded_.eos_ids, loaded_.fingerprint, {}};
+    model_ = EngineModelOf(loaded_, {});
     model_.limits.slots = kDecoders + 1;
     model_.limits.kv_blocks =
         kDecoders * KvPool::BlocksFor(kDecoderPrompt + kMaxTokens) + KvPool::BlocksFor(kLongPrompt + 1);
     options_.reader_stall = absl::Hours(1);
-    auto runner = ModelRunner::Create(0, model_, *device_, options_);
+    auto runner = ModelRunner::Create(0, model_, *device_, options_, &budget_);
     WEIR_CHECK(runner.ok());
     runner_ = *std::move(runner);
   }
@@ -78,6 +78,7 @@ class Runner {
   LoadedModel loaded_;
   EngineModel model_;
   EngineOptions options_;
+  MemoryBudget budget_{0};
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::shared_ptr<TokenStream>> streams_;
   WakeList wake_;

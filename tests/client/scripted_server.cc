@@ -109,6 +109,66 @@ grpc::Status ScriptedServer::ForkSession(grpc::ServerContext* c, const v1::ForkS
   r->set_name("sessions/" + q->session_id());
   return Answer(*c, *q, r);
 }
+grpc::Status ScriptedServer::UpdateSession(grpc::ServerContext* c, const v1::UpdateSessionRequest* q,
+                                           v1::Session* r) {
+  return Answer(*c, *q, r);
+}
+grpc::Status ScriptedServer::CreateSnapshot(grpc::ServerContext* c, const v1::CreateSnapshotRequest* q,
+                                            v1::Snapshot* r) {
+  r->set_name(q->parent() + "/snapshots/" + q->snapshot_id());
+  return Answer(*c, *q, r);
+}
+grpc::Status ScriptedServer::GetSnapshot(grpc::ServerContext* c, const v1::GetSnapshotRequest* q,
+                                         v1::Snapshot* r) {
+  return Answer(*c, *q, r);
+}
+grpc::Status ScriptedServer::ListSnapshots(grpc::ServerContext* c, const v1::ListSnapshotsRequest* q,
+                                           v1::ListSnapshotsResponse* r) {
+  const grpc::Status result = Answer(*c, *q, r);
+  // The second page is the last.
+  if (!q->page_token().empty()) r->clear_next_page_token();
+  return result;
+}
+grpc::Status ScriptedServer::DeleteSnapshot(grpc::ServerContext* c, const v1::DeleteSnapshotRequest* q,
+                                            google::protobuf::Empty* r) {
+  return Answer(*c, *q, r);
+}
+grpc::Status ScriptedServer::RollbackSession(grpc::ServerContext* c, const v1::RollbackSessionRequest* q,
+                                             v1::Session* r) {
+  return Answer(*c, *q, r);
+}
+grpc::Status ScriptedServer::ExportSession(grpc::ServerContext* c, const v1::ExportSessionRequest* q,
+                                           grpc::ServerWriter<v1::ExportSessionResponse>* writer) {
+  v1::ExportSessionResponse message;
+  const grpc::Status result = Answer(*c, *q, message.mutable_session());
+  const std::vector<std::string> pieces = export_pieces.Get();
+  int64_t total = export_total.Get();
+  if (total == 0)
+    for (const std::string& piece : pieces) total += static_cast<int64_t>(piece.size());
+  message.set_total_bytes(total);
+  for (const std::string& piece : pieces) {
+    message.set_data(piece);
+    if (!writer->Write(message)) break;
+    message.Clear();
+  }
+  return result;
+}
+grpc::Status ScriptedServer::ImportSession(grpc::ServerContext* c,
+                                           grpc::ServerReader<v1::ImportSessionRequest>* reader,
+                                           v1::Session* r) {
+  v1::ImportSessionRequest message;
+  std::string bytes;
+  for (bool first = true; reader->Read(&message); first = false) {
+    bytes += message.data();
+    if (!first) continue;
+    r->set_name("sessions/" + message.session_id());
+    message.clear_data();
+    Record(*c, message);
+    if (const grpc::Status refusal = import_refusal.Get(); !refusal.ok()) return refusal;
+  }
+  imported = bytes;
+  return grpc::Status::OK;
+}
 grpc::Status ScriptedServer::GetModel(grpc::ServerContext* c, const v1::GetModelRequest* q, v1::Model* r) {
   return Answer(*c, *q, r);
 }

@@ -60,6 +60,13 @@ class ScriptedServer : private v1::Generation::Service,
   Scripted<grpc::health::v1::HealthCheckResponse::ServingStatus> health;  // at first: SERVING
   Scripted<std::map<std::string, std::string>> answers;  // full name of a message: its text format
 
+  // ExportSession sends these, the first with the length of all unless that is said here.
+  Scripted<std::vector<std::string>> export_pieces;
+  Scripted<int64_t> export_total;
+  // What came by ImportSession; an import that is to be refused ends after its first message.
+  Scripted<std::string> imported;
+  Scripted<grpc::Status> import_refusal;
+
   v1::GenerateRequest generate_request() const { return Last<v1::GenerateRequest>(); }
   template <class Message>
   Message Last() const {
@@ -89,6 +96,19 @@ class ScriptedServer : private v1::Generation::Service,
   grpc::Status AppendSession(grpc::ServerContext*, const v1::AppendSessionRequest*,
                              v1::AppendSessionResponse*) override;
   grpc::Status ForkSession(grpc::ServerContext*, const v1::ForkSessionRequest*, v1::Session*) override;
+  grpc::Status UpdateSession(grpc::ServerContext*, const v1::UpdateSessionRequest*, v1::Session*) override;
+  grpc::Status CreateSnapshot(grpc::ServerContext*, const v1::CreateSnapshotRequest*, v1::Snapshot*) override;
+  grpc::Status GetSnapshot(grpc::ServerContext*, const v1::GetSnapshotRequest*, v1::Snapshot*) override;
+  grpc::Status ListSnapshots(grpc::ServerContext*, const v1::ListSnapshotsRequest*,
+                             v1::ListSnapshotsResponse*) override;
+  grpc::Status DeleteSnapshot(grpc::ServerContext*, const v1::DeleteSnapshotRequest*,
+                              google::protobuf::Empty*) override;
+  grpc::Status RollbackSession(grpc::ServerContext*, const v1::RollbackSessionRequest*,
+                               v1::Session*) override;
+  grpc::Status ExportSession(grpc::ServerContext*, const v1::ExportSessionRequest*,
+                             grpc::ServerWriter<v1::ExportSessionResponse>*) override;
+  grpc::Status ImportSession(grpc::ServerContext*, grpc::ServerReader<v1::ImportSessionRequest>*,
+                             v1::Session*) override;
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest*, v1::Model*) override;
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest*,
                           v1::ListModelsResponse*) override;

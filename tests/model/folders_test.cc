@@ -109,13 +109,13 @@ TEST_F(Folders, ATokenizerMayComeFromAnotherFolder) {
   const TempDir folder, other;
   WriteTinyModel(folder.path(), {});
   WriteTinyModel(other.path(), {});
-  const uint64_t own = MustLoad(folder.path()).fingerprint;
+  const uint64_t own = MustLoad(folder.path()).weights_fingerprint;
   std::filesystem::remove(folder.File("tokenizer.json"));
   LoadOptions options;
   options.tokenizer_folder = other.path();
   const LoadedModel model = MustLoad(folder.path(), options);
   ASSERT_NE(model.tokenizer, nullptr);
-  EXPECT_EQ(model.fingerprint, own) << "the same weights and tokenizer, wherever they lie";
+  EXPECT_EQ(model.weights_fingerprint, own) << "the same weights and tokenizer, wherever they lie";
   options.tokenizer_folder = "/nonexistent/tokenizer";
   EXPECT_THAT(std::string(LoadModel(folder.path(), *device_, options).status().message()),
               HasSubstr("tokenizer folder '/nonexistent/tokenizer'"));

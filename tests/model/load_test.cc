@@ -54,10 +54,10 @@ TEST_F(Load, ReportsWhatWasLoaded) {
 
 TEST_F(Load, FingerprintTellsWeightsApart) {
   TinyModelOptions options;
-  const uint64_t first = LoadTinyModel(options, *device_).fingerprint;
-  EXPECT_EQ(LoadTinyModel(options, *device_).fingerprint, first);
+  const uint64_t first = LoadTinyModel(options, *device_).weights_fingerprint;
+  EXPECT_EQ(LoadTinyModel(options, *device_).weights_fingerprint, first);
   options.seed = 2;
-  EXPECT_NE(LoadTinyModel(options, *device_).fingerprint, first);
+  EXPECT_NE(LoadTinyModel(options, *device_).weights_fingerprint, first);
 }
 
 TEST_F(Load, AnUnknownArchitectureListsTheKnownOnes) {

@@ -61,6 +61,7 @@ TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
   EXPECT_EQ(options.max_step_tokens, 130);
   EXPECT_FALSE(options.reflection);
   EXPECT_EQ(options.state_memory.bytes, int64_t{1} << 30);
+  EXPECT_EQ(options.snapshot_memory.share, 0.1);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(7));
   EXPECT_EQ(options.listen, "127.0.0.1:7070");
   ASSERT_EQ(options.models.size(), 1u);

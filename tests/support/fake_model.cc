@@ -108,7 +108,9 @@ EngineModel MakeFakeEngineModel(const FakeModelOptions& options, const RunnerLim
   engine_model.model = fake;
   engine_model.text = std::make_shared<FakeText>(options.vocab_size);
   if (options.eos_id >= 0) engine_model.eos_ids = {options.eos_id};
-  engine_model.fingerprint = 42;
+  engine_model.mixer = "fake";
+  engine_model.weights_fingerprint = 42;
+  engine_model.tokenizer_fingerprint = 43;
   engine_model.limits = limits;
   return engine_model;
 }

@@ -22,6 +22,7 @@ struct FakeModelOptions {
   int32_t eos_id = -1;                              // never the next token unless named here
   // The step that first sees this id makes that sequence's logits NaN.
   int32_t poison_id = -1;
+  int64_t ballast_floats = 0;  // of further state, which nothing reads: for sessions of many megabytes
 };
 
 // State: two f32 words, a 24-bit hash of all tokens so far and their number. The next token is a function of
@@ -31,7 +32,10 @@ class FakeModel final : public LanguageModel {
   explicit FakeModel(const FakeModelOptions& options) : options_(options) {}
   int32_t vocab_size() const override { return options_.vocab_size; }
   int64_t context_limit() const override { return options_.context_limit; }
-  std::vector<StateSpec> States() const override { return {{"hash", {2}}}; }
+  std::vector<StateSpec> States() const override {
+    if (options_.ballast_floats == 0) return {{"hash", {2}}};
+    return {{"hash", {2}}, {"ballast", {options_.ballast_floats}}};
+  }
   PagedSpec Paged() const override;
   int prefill_granule() const override { return options_.granule; }
   TokenCost token_cost() const override { return {}; }

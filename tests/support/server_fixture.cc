@@ -94,7 +94,7 @@ std::vector<int32_t> ByteIds(std::string_view text) {
 
 ServedModel MakeServedModel(LoadedModel loaded, const RunnerLimits& limits) {
   ServedModel served;
-  served.engine = {loaded.name, loaded.decoder, loaded.text, loaded.eos_ids, loaded.fingerprint, limits};
+  served.engine = EngineModelOf(loaded, limits);
   served.loaded = std::move(loaded);
   return served;
 }
@@ -112,7 +112,7 @@ ServedModel MakeServedFake(const std::string& name, FakeModelOptions options, co
   loaded.text = std::make_shared<TokenizerText>(loaded.tokenizer);
   loaded.parameter_count = 2;
   loaded.weight_bytes = 8;
-  loaded.fingerprint = 1;
+  loaded.weights_fingerprint = 1;
   if (options.eos_id >= 0) loaded.eos_ids = {options.eos_id};
   if (model) *model = fake;
   return MakeServedModel(std::move(loaded), limits);

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "gtest/gtest.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/snapshot_intake.h"
 #include "tests/support/fake_model.h"
 
 namespace weir::testing {
@@ -40,10 +42,11 @@ class RunnerHarness {
  public:
   explicit RunnerHarness(FakeModelOptions model_options = {}, RunnerLimits limits = {},
                          EngineOptions options = {})
-      : device_(CreateCpuDevice(2)), options_(options) {
+      : device_(CreateCpuDevice(2)), options_(options), budget_(options.snapshot_memory) {
     limits.max_step_tokens = std::max(limits.max_step_tokens, model_options.granule + 1);
     model_ = MakeFakeEngineModel(model_options, limits, &fake);
-    runner_ = *ModelRunner::Create(0, model_, *device_, options_);
+    runner_ = *ModelRunner::Create(0, model_, *device_, options_, &budget_);
+    shapes_ = {SnapshotShape::Of(model_)};
   }
 
   static TurnParams Greedy(std::vector<int32_t> prompt, int64_t max_tokens, std::string session = "") {
@@ -84,6 +87,48 @@ class RunnerHarness {
     params.ttl = ttl;
     return runner_->sessions().Add(params, now);
   }
+  template <class T>
+  absl::StatusOr<T> Finish(absl::StatusOr<PiecewiseWork<T>> work) {
+    if (!work.ok()) return work.status();
+    while (!work->step()) {
+    }
+    return work->finish(now);
+  }
+  absl::StatusOr<SnapshotInfo> Snapshot(const std::string& id, const std::string& snapshot) {
+    return Finish(sessions().CreateSnapshot(id, "", "", snapshot));
+  }
+  absl::StatusOr<SessionInfo> Rollback(const std::string& id, const std::string& snapshot) {
+    return Finish(sessions().Rollback(id, "", "", snapshot));
+  }
+  // The file, read in pieces of `piece` bytes.
+  std::string Export(const std::string& id, int64_t piece = kCopyBytes) {
+    const auto session_export = *sessions().StartExport(id, "", "");
+    std::string bytes;
+    while (session_export->reader.remaining() > 0) bytes += session_export->reader.Read(piece);
+    EXPECT_EQ(static_cast<int64_t>(bytes.size()), session_export->info.export_bytes);
+    sessions().EndExport(session_export.get(), now);
+    return bytes;
+  }
+  absl::StatusOr<std::shared_ptr<SnapshotImage>> Check(const std::string& bytes, size_t piece = 1 << 20) {
+    SnapshotIntake intake(&shapes_, &budget_, -1, static_cast<int64_t>(bytes.size()));
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      if (absl::Status status = intake.Add(std::string_view(bytes).substr(at, piece)); !status.ok())
+        return status;
+    return intake.Finish();
+  }
+  absl::StatusOr<SessionInfo> Import(const std::string& id, const std::string& bytes,
+                                     size_t piece = 1 << 20) {
+    auto image = Check(bytes, piece);
+    if (!image.ok()) return image.status();
+    Engine::CreateParams params;
+    params.id = id;
+    return Finish(sessions().StartImport(params, *image));
+  }
+  MemoryBudget& budget() {
+    sessions().TakeGarbage();
+    return budget_;
+  }
+  const SnapshotShape& shape() const { return shapes_[0]; }
   SessionInfo Info(const std::string& id) { return sessions().Info(**sessions().Find(id, ""), true); }
   SessionTable& sessions() { return runner_->sessions(); }
   ModelRunner& runner() { return *runner_; }
@@ -94,7 +139,9 @@ class RunnerHarness {
  private:
   std::unique_ptr<Device> device_;
   const EngineOptions options_;
+  MemoryBudget budget_;
   EngineModel model_;
+  std::vector<SnapshotShape> shapes_;
   std::unique_ptr<ModelRunner> runner_;
   WakeList wake_;
 };

@@ -126,10 +126,10 @@ TEST(Session, SES_12_AForkDivergesAndLeavesItsParentsBytes) {
     ASSERT_TRUE(harness.Create("a").ok());
     std::vector<int32_t> all(50, 3);
     all = Join(all, harness.Run(RunnerHarness::Greedy(all, 30, "a")).ids);
-    const std::string before = *harness.sessions().Snapshot("a", "");
+    const std::string before = harness.Export("a");
     ASSERT_TRUE(harness.sessions().Fork("a", "", "", "b", harness.now).ok());
     EXPECT_EQ(harness.Run(RunnerHarness::Greedy({5}, 50, "b")).ids, FakeModel::Generate(Join(all, {5}), 50));
-    EXPECT_EQ(*harness.sessions().Snapshot("a", ""), before);
+    EXPECT_EQ(harness.Export("a"), before);
     EXPECT_EQ(harness.Run(RunnerHarness::Greedy({}, 50, "a")).ids, FakeModel::Generate(all, 50));
     ASSERT_TRUE(harness.sessions().Delete("a", "", "").ok());
     EXPECT_EQ(harness.Run(RunnerHarness::Greedy({6}, 3, "b")).ids.size(), 3u);
@@ -145,14 +145,14 @@ TEST(Session, REC_07_ShortAppendsOnForksLeaveTheParentAlone) {
   ASSERT_TRUE(harness.Create("p").ok());
   const std::vector<int32_t> prefix(100, 11);
   harness.Run(RunnerHarness::Greedy(prefix, 0, "p"));
-  const std::string before = *harness.sessions().Snapshot("p", "");
+  const std::string before = harness.Export("p");
   std::vector<int32_t> extra;
   for (const std::string fork : {"a", "b", "c"}) {
     extra.push_back(static_cast<int32_t>(extra.size()) + 1);
     ASSERT_TRUE(harness.sessions().Fork("p", "", "", fork, harness.now).ok());
     EXPECT_EQ(harness.Run(RunnerHarness::Greedy(extra, 8, fork)).ids,
               FakeModel::Generate(Join(prefix, extra), 8));
-    EXPECT_EQ(*harness.sessions().Snapshot("p", ""), before);
+    EXPECT_EQ(harness.Export("p"), before);
   }
   EXPECT_EQ(harness.Run(RunnerHarness::Greedy({4, 3, 2, 1}, 8, "p")).ids,
             FakeModel::Generate(Join(prefix, {4, 3, 2, 1}), 8));
@@ -225,7 +225,8 @@ TEST(Session, STR_02_ACutCharacterStaysWithTheSession) {
   model.text = std::make_shared<FakeText>(pieces);
   const auto device = CreateCpuDevice(1);
   const EngineOptions options;
-  auto runner = *ModelRunner::Create(0, model, *device, options);
+  MemoryBudget budget(0);
+  auto runner = *ModelRunner::Create(0, model, *device, options, &budget);
   Engine::CreateParams create;
   create.id = "s";
   WakeList wake;

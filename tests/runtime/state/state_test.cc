@@ -22,10 +22,10 @@ TEST_F(StateTest, SlotsAreContiguousAndViewsPointIntoThem) {
   arena.tensors()[0].row<float>(b.index())[29] = 1.5f;
   arena.tensors()[1].row<float>(b.index())[6] = 2.5f;
   std::vector<float> blob(arena.slot_bytes() / 4);
-  arena.Read(b, blob.data());
+  arena.Read(b, 0, arena.slot_bytes(), blob.data());
   EXPECT_EQ(blob[29], 1.5f);
   EXPECT_EQ(blob[32 + 6], 2.5f);
-  arena.Read(a, blob.data());
+  arena.Read(a, 0, arena.slot_bytes(), blob.data());
   for (const float x : blob) EXPECT_EQ(x, 0.0f);
   arena.Copy(b, a);
   EXPECT_EQ(arena.tensors()[1].row<float>(a.index())[6], 2.5f);
@@ -83,11 +83,21 @@ TEST_F(StateTest, BlocksReadWriteAndCopyWholeTokens) {
               c.Reserve(&pool, 2 * kKvBlockTokens));
   std::vector<std::byte> bytes(2 * pool.block_bytes()), got(bytes.size());
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 7 % 251);
-  pool.Write(b, 2, bytes.data());
+  const auto all = static_cast<int64_t>(bytes.size());
+  pool.Write(b, 0, all, bytes.data());
   pool.Copy(b, c);
-  pool.Read(c, 2, got.data());
+  pool.Read(c, 0, all, got.data());
   EXPECT_EQ(std::memcmp(bytes.data(), got.data(), bytes.size()), 0);
-  pool.Read(a, 2, got.data());
+  // In pieces that end anywhere.
+  for (const int64_t piece : {int64_t{1}, int64_t{100}, all - 1}) {
+    std::fill(got.begin(), got.end(), std::byte{0});
+    for (int64_t at = 0; at < all; at += piece) pool.Read(c, at, std::min(piece, all - at), got.data() + at);
+    EXPECT_EQ(std::memcmp(bytes.data(), got.data(), bytes.size()), 0);
+    for (int64_t at = 0; at < all; at += piece) pool.Write(c, at, std::min(piece, all - at), got.data() + at);
+    pool.Read(c, 0, all, got.data());
+    EXPECT_EQ(std::memcmp(bytes.data(), got.data(), bytes.size()), 0);
+  }
+  pool.Read(a, 0, all, got.data());
   for (const std::byte x : got) EXPECT_EQ(x, std::byte{0});
 }
 

@@ -1,0 +1,57 @@
+// How the engine's session calls reach its thread and come back. For the engine's own sources.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "runtime/base/error.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/notifier.h"
+#include "runtime/engine/session_table.h"
+
+namespace weir {
+
+inline absl::Status Draining() {
+  return MakeError(absl::StatusCode::kUnavailable, "DRAINING", "the server is shutting down; try another one",
+                   {}, absl::Seconds(1));
+}
+
+template <class T>
+void Engine::Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> result) {
+  wake_list_->replies.push_back([done, result = std::move(result)]() mutable { (*done)(std::move(result)); });
+}
+
+template <class T>
+void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
+  auto shared_done = std::make_shared<Done<T>>(std::move(done));
+  const bool posted =
+      Post([this, shared_done, work = std::move(work)]() mutable { Reply<T>(shared_done, work()); });
+  if (!posted) (*shared_done)(Draining());
+}
+
+template <class T, class Start>
+void Engine::CallInPieces(Done<T> done, Start start) {
+  auto shared_done = std::make_shared<Done<T>>(std::move(done));
+  const bool posted = Post([this, shared_done, start = std::move(start)]() mutable {
+    absl::StatusOr<PiecewiseWork<T>> started = start();
+    if (!started.ok()) return Reply<T>(shared_done, started.status());
+    auto work = std::make_shared<PiecewiseWork<T>>(*std::move(started));
+    copies_.push_back({[this, shared_done, work] {
+                         if (!work->step()) return false;
+                         absl::StatusOr<T> answer = work->finish(absl::Now());
+                         work->claimed.reset();
+                         // The reply ends the work, so that the notifier's thread frees its host memory.
+                         wake_list_->replies.push_back(
+                             [shared_done, work, result = std::move(answer)]() mutable {
+                               work.reset();
+                               (*shared_done)(std::move(result));
+                             });
+                         return true;
+                       },
+                       [this, shared_done] { Reply<T>(shared_done, Draining()); }});
+  });
+  if (!posted) (*shared_done)(Draining());
+}
+
+}  // namespace weir

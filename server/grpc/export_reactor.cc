@@ -1,0 +1,100 @@
+#include "server/grpc/export_reactor.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/frontend/session_calls.h"
+#include "server/grpc/call_info.h"
+#include "server/grpc/hand_over.h"
+#include "server/grpc/status.h"
+
+namespace weir {
+
+ExportReactor* ExportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+                                    grpc::CallbackServerContext* context,
+                                    const v1::ExportSessionRequest* request) {
+  std::shared_ptr<ExportReactor> reactor(new ExportReactor(watch, context));
+  reactor->self_ = reactor;
+  watch->Add(reactor.get(), reactor);
+  if (frontend.ok())
+    reactor->Open(*frontend, *request);
+  else
+    reactor->End(frontend.status());
+  HandOver(reactor.get());
+  return reactor.get();
+}
+
+void ExportReactor::Open(Frontend* frontend, const v1::ExportSessionRequest& request) {
+  frontend_ = frontend;
+  FieldViolations violations;
+  const CallInfo call = ReadCallInfo(*context_);
+  std::string id = RequireSession("name", request.name(), call, &violations);
+  if (!violations.empty()) return End(violations.ToStatus());
+  frontend->engine().ExportSession(
+      std::move(id), call.owner, request.etag(),
+      [this](absl::StatusOr<std::unique_ptr<Engine::Export>> opened) { OnOpened(std::move(opened)); });
+}
+
+void ExportReactor::OnOpened(absl::StatusOr<std::unique_ptr<Engine::Export>> opened) {
+  if (!opened.ok()) return End(opened.status());
+  export_ = *std::move(opened);
+  remaining_ = export_->session().export_bytes;
+  *message_.mutable_session() = SessionToProto(export_->session(), *frontend_);
+  message_.set_total_bytes(remaining_);
+  Read();
+}
+
+void ExportReactor::Read() {
+  export_->Read([this](absl::StatusOr<std::string> piece) { OnPiece(std::move(piece)); });
+}
+
+void ExportReactor::OnPiece(absl::StatusOr<std::string> piece) {
+  if (!piece.ok()) return End(piece.status());
+  remaining_ -= static_cast<int64_t>(piece->size());
+  message_.set_data(*std::move(piece));
+  {
+    MutexLock lock(&mu_);
+    writing_since_ = absl::Now();
+  }
+  if (remaining_ > 0) {
+    HandOver(this);
+    return StartWrite(&message_);
+  }
+  // The session is free again before the client learns that it has everything.
+  export_.reset();
+  HandOver(this);
+  StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+}
+
+void ExportReactor::OnWriteDone(bool ok) {
+  TakeOver(this);
+  {
+    MutexLock lock(&mu_);
+    writing_since_ = absl::InfiniteFuture();
+  }
+  if (!export_) return;  // that was the last one
+  if (!ok) return End(CheckAlive(/*cancelled=*/true, ReadCallInfo(*context_).deadline, "during the export"));
+  message_.Clear();
+  Read();
+}
+
+void ExportReactor::End(const absl::Status& status) {
+  export_.reset();
+  HandOver(this);
+  Finish(ToGrpc(status));
+}
+
+void ExportReactor::CancelIfStuck(absl::Time now, absl::Duration limit) {
+  MutexLock lock(&mu_);
+  if (!done_ && now - writing_since_ > limit) context_->TryCancel();
+}
+
+void ExportReactor::OnDone() {
+  TakeOver(this);
+  const std::shared_ptr<ExportReactor> last = std::move(self_);
+  watch_.Remove(this);
+  MutexLock lock(&mu_);
+  done_ = true;
+}
+
+}  // namespace weir

@@ -1,0 +1,100 @@
+#include "server/grpc/import_reactor.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "server/grpc/call_info.h"
+#include "server/grpc/hand_over.h"
+#include "server/grpc/status.h"
+
+namespace weir {
+
+ImportReactor* ImportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+                                    grpc::CallbackServerContext* context, v1::Session* response) {
+  std::shared_ptr<ImportReactor> reactor(new ImportReactor(watch, response));
+  reactor->self_ = reactor;
+  watch->Add(reactor.get(), reactor);
+  if (!frontend.ok()) {
+    reactor->End(frontend.status());
+    HandOver(reactor.get());
+    return reactor.get();
+  }
+  reactor->call_.emplace(*frontend, ReadCallInfo(*context));
+  {
+    MutexLock lock(&reactor->mu_);
+    reactor->waiting_since_ = absl::Now();
+  }
+  reactor->StartRead(&reactor->message_);
+  HandOver(reactor.get());
+  return reactor.get();
+}
+
+void ImportReactor::OnReadDone(bool ok) {
+  TakeOver(this);
+  {
+    MutexLock lock(&mu_);
+    if (ended_) return;
+  }
+  if (ok) {
+    if (const absl::Status status = call_->Add(message_); !status.ok()) return End(status);
+    {
+      MutexLock lock(&mu_);
+      if (ended_) return;
+      if (call_->received_bytes() - noted_bytes_ >= kProgressBytes) {
+        noted_bytes_ = call_->received_bytes();
+        waiting_since_ = absl::Now();
+      }
+    }
+    HandOver(this);
+    return StartRead(&message_);
+  }
+  {
+    MutexLock lock(&mu_);
+    waiting_since_ = absl::InfiniteFuture();
+  }
+  call_->Finish([keep = self_](absl::StatusOr<v1::Session> session) { keep->OnSession(std::move(session)); });
+}
+
+void ImportReactor::OnSession(absl::StatusOr<v1::Session> session) {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(ended_, true)) return;  // cancelled: gRPC's response may be gone
+    if (session.ok()) response_ = *std::move(session);
+  }
+  HandOver(this);
+  Finish(ToGrpc(session.status()));
+}
+
+void ImportReactor::OnCancel() {
+  TakeOver(this);
+  End(absl::CancelledError("the client cancelled the import"));
+}
+
+void ImportReactor::End(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(ended_, true)) return;
+  }
+  HandOver(this);
+  Finish(ToGrpc(status));
+}
+
+void ImportReactor::CancelIfStuck(absl::Time now, absl::Duration limit) {
+  {
+    MutexLock lock(&mu_);
+    if (ended_ || now - waiting_since_ <= limit) return;
+  }
+  End(MakeError(absl::StatusCode::kResourceExhausted, "CLIENT_TOO_SLOW",
+                fmt::format("less than {} bytes came within {}; the import has ended", kProgressBytes,
+                            absl::FormatDuration(limit))));
+}
+
+void ImportReactor::OnDone() {
+  TakeOver(this);
+  const std::shared_ptr<ImportReactor> last = std::move(self_);
+  watch_.Remove(this);
+}
+
+}  // namespace weir
