@@ -53,7 +53,7 @@ Exported Export(ServerFixture& fixture, const std::string& id, const std::string
 }
 
 struct ImportOptions {
-  std::string model;
+  std::string model = {};
   int64_t total_bytes = -1;  // -1: the truth
   size_t piece = kMessage;
 };

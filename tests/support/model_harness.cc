@@ -85,7 +85,7 @@ std::vector<std::vector<float>> ModelHarness::Feed(Sequence* sequence, const std
 
 std::vector<float> ModelHarness::State(const Sequence& sequence) {
   std::vector<float> state(arena_->slot_bytes() / sizeof(float));
-  arena_->Read(sequence.slot, state.data());
+  arena_->Read(sequence.slot, 0, arena_->slot_bytes(), state.data());
   return state;
 }
 
