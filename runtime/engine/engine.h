@@ -54,7 +54,7 @@ struct EngineModel {
 // What one owner may hold at once, over all models; 0: any number.
 struct OwnerQuota {
   int64_t max_sessions = 0;
-  int64_t max_state_bytes = 0;  // of sessions and of turns without one
+  int64_t max_state_bytes = 0;  // of sessions, their snapshots and turns without one
 };
 
 using QuotaLookup = std::function<OwnerQuota(const std::string& owner)>;

@@ -1,25 +1,37 @@
-// What the services know of a call beside its request, and where they find the frontend.
+// Gate: every call passes it on the way to the frontend.
 #pragma once
 
 #include <atomic>
 
 #include "absl/status/statusor.h"
 #include "grpcpp/server_context.h"
+#include "server/access/access.h"
 #include "server/frontend/frontend.h"
 
 namespace weir {
 
-// Deadline and `x-session-id`. The owner is empty: this version serves loopback and asks for no key.
-CallInfo ReadCallInfo(const grpc::CallbackServerContext& context);
+struct AdmittedCall {
+  Frontend* frontend = nullptr;
+  CallInfo info;
+};
 
-// Set once the models are loaded. Any thread.
-class FrontendSlot {
+// The only way to the frontend, so that no method can forget to ask for a key. Any thread.
+class Gate {
  public:
-  void Set(Frontend* frontend) { frontend_.store(frontend, std::memory_order_release); }
-  // UNAVAILABLE with RetryInfo until then.
-  absl::StatusOr<Frontend*> Get() const;
+  // `access` outlives this.
+  explicit Gate(const Access* access) : access_(*access) {}
+
+  // The models are loaded.
+  void Open(Frontend* frontend) { frontend_.store(frontend, std::memory_order_release); }
+
+  // Owner, deadline and `x-session-id`. UNAUTHENTICATED or RESOURCE_EXHAUSTED (RATE_LIMITED) where keys are
+  // asked for.
+  absl::StatusOr<CallInfo> Identify(const grpc::CallbackServerContext& context) const;
+  // The same; then UNAVAILABLE (LOADING) until Open().
+  absl::StatusOr<AdmittedCall> Admit(const grpc::CallbackServerContext& context) const;
 
  private:
+  const Access& access_;
   std::atomic<Frontend*> frontend_{nullptr};
 };
 
