@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <utility>
@@ -47,6 +48,7 @@ struct WeirClient::Connection {
 
   // `session` is a name or id; routers find its server by the metadata.
   void Prepare(std::string_view session, grpc::ClientContext* context) const {
+    if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
     if (!session.empty()) {
       const bool name = session.substr(0, kSessions.size()) == kSessions;
       if (name) session.remove_prefix(kSessions.size());
@@ -72,6 +74,7 @@ struct WeirClient::Connection {
   }
 
   std::string address;
+  std::string api_key;
   absl::Duration call_timeout;
   std::unique_ptr<v1::Generation::Stub> generation;
   std::unique_ptr<v1::Sessions::Stub> sessions;
@@ -86,10 +89,18 @@ const std::string& WeirClient::address() const { return connection_->address; }
 
 absl::StatusOr<WeirClient> WeirClient::Connect(std::string_view address, const ConnectOptions& options) {
   WEIR_ASSIGN_OR_RETURN(const std::string target, TargetOf(address));
+  // Anything else would not travel as metadata.
+  const bool sound = std::all_of(options.api_key.begin(), options.api_key.end(),
+                                 [](char c) { return c > 0x20 && c < 0x7f; });
+  if (!sound)
+    return MakeError(absl::StatusCode::kInvalidArgument, kApiKeyMalformed,
+                     "the API key holds blanks, line ends or characters that are not ASCII");
+  WEIR_ASSIGN_OR_RETURN(const TlsFiles tls, ReadTlsFiles(options.tls));
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
-                        OpenChannel(target, options.timeout, options.cancel));
+                        OpenChannel(target, options.tls, tls, options.timeout, options.cancel));
   auto connection = std::make_shared<Connection>(std::move(channel));
   connection->address = target;
+  connection->api_key = options.api_key;
   connection->call_timeout = options.call_timeout;
   return WeirClient(std::move(connection));
 }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cancel_token.h"
+#include "client/tls.h"
 #include "grpcpp/channel.h"
 #include "runtime/base/function_ref.h"
 #include "weir/v1/generation.pb.h"
@@ -23,6 +24,9 @@ namespace weir {
 struct ConnectOptions {
   // How long Connect waits; a refused connection is reported at once.
   absl::Duration timeout = absl::Seconds(5);
+  TlsOptions tls;
+  // Sent with every call as `authorization: Bearer KEY`. Without TLS whoever is on the way can read it.
+  std::string api_key;
   // Limit of each call, streams included.
   absl::Duration call_timeout = absl::InfiniteDuration();
   // Ends Connect early, with CANCELLED.
@@ -47,7 +51,8 @@ enum class Health { kUnknown, kServing, kNotServing };
 class WeirClient {
  public:
   // `address` is HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH; INVALID_ARGUMENT (INVALID_ADDRESS)
-  // for anything else. UNAVAILABLE (UNREACHABLE) when no gRPC server answers there in time.
+  // for anything else, and for files that are not right. UNAVAILABLE when no gRPC server answers there in
+  // time: UNREACHABLE, or one of the TLS_… reasons of rpc_error.h.
   static absl::StatusOr<WeirClient> Connect(std::string_view address, const ConnectOptions& options = {});
 
   using OnDelta = FunctionRef<void(const v1::Delta&)>;

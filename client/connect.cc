@@ -1,6 +1,7 @@
 #include "client/connect.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/time/clock.h"
 #include "client/rpc_error.h"
@@ -16,13 +17,13 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(50);  // between two looks at the cancel token
 
+constexpr absl::Duration kProbe = absl::Seconds(2);
+constexpr std::string_view kOfTheNetwork[] = {"Connection refused",        "DNS resolution failed",
+                                              "No such file or directory", "Permission denied",
+                                              "No route to host",          "Network is unreachable"};
+
 bool StartsWith(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
-}
-
-bool IsLocal(std::string_view target) {
-  return StartsWith(target, "127.") || StartsWith(target, "localhost:") || StartsWith(target, "[::1]") ||
-         StartsWith(target, "unix:");
 }
 
 absl::Status Unreachable(std::string_view target, const std::string& message) {
@@ -52,14 +53,37 @@ std::string WhyUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
   const grpc::Status status = grpc::health::v1::Health::NewStub(channel)->Check(
       &context, grpc::health::v1::HealthCheckRequest(), &response);
   const std::string& text = status.error_message();
-  for (const std::string_view known :
-       {"Connection refused", "DNS resolution failed", "No such file or directory", "Permission denied",
-        "No route to host", "Network is unreachable"})
+  for (const std::string_view known : kOfTheNetwork)
     if (text.find(known) != std::string::npos) return std::string(known);
   return text;
 }
 
+bool IsOfTheNetwork(std::string_view why) {
+  return std::find(std::begin(kOfTheNetwork), std::end(kOfTheNetwork), why) != std::end(kOfTheNetwork);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> Credentials(const TlsOptions& tls, const TlsFiles& files) {
+  if (!tls.enabled) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({files.ca, files.key, files.cert});
+}
+
+absl::Status Explain(const std::string& target, const TlsOptions& tls, const TlsFiles& files,
+                     const std::shared_ptr<grpc::Channel>& channel) {
+  const std::string why = WhyUnreachable(channel);
+  // What the network said is the explanation; anything else may be TLS's doing.
+  if (!IsOfTheNetwork(why))
+    if (absl::Status status = ExplainTlsFailure(target, tls, files, kProbe); !status.ok()) return status;
+  return Refused(target, why);
+}
+
 }  // namespace
+
+bool IsLocal(std::string_view target) {
+  const std::string_view host = target.substr(0, target.rfind(':'));
+  const bool ipv4 = host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return (ipv4 && StartsWith(host, "127.")) || StartsWith(target, "localhost:") ||
+         StartsWith(target, "[::1]") || StartsWith(target, "unix:");
+}
 
 absl::StatusOr<std::string> TargetOf(std::string_view text) {
   const absl::StatusOr<Address> address = ParseAddress(text);
@@ -76,7 +100,8 @@ absl::StatusOr<std::string> TargetOf(std::string_view text) {
   return fmt::format("{}:{}", text, kDefaultPort);
 }
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, absl::Duration timeout,
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, const TlsOptions& tls,
+                                                           const TlsFiles& files, absl::Duration timeout,
                                                            const CancelToken* cancel) {
   grpc::ChannelArguments arguments;
   // Whole answers (Score, Tokenize) grow with the prompt; the server bounds that.
@@ -87,14 +112,14 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   // http_proxy is not meant for this machine itself.
   if (IsLocal(target)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+      grpc::CreateCustomChannel(target, Credentials(tls, files), arguments);
 
   const absl::Time deadline = absl::Now() + timeout;
   for (;;) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return channel;
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN)
-      return Refused(target, WhyUnreachable(channel));
+      return Explain(target, tls, files, channel);
     if (cancel != nullptr && cancel->cancelled())
       return MakeError(absl::StatusCode::kCancelled, kCallCancelled, "cancelled");
     const absl::Time now = absl::Now();

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cancel_token.h"
+#include "client/tls.h"
 #include "grpcpp/channel.h"
 
 namespace weir {
@@ -19,8 +20,13 @@ inline constexpr int kDefaultPort = 7070;
 absl::StatusOr<std::string> TargetOf(std::string_view address);
 
 // Returns once a gRPC server has greeted. UNAVAILABLE (UNREACHABLE) when the connection is refused, the name
-// unknown, or `timeout` passed: then the server may be busy, too.
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, absl::Duration timeout,
+// unknown, or `timeout` passed: then the server may be busy, too. With a TLS_… reason when TLS is what is
+// wrong.
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, const TlsOptions& tls,
+                                                           const TlsFiles& files, absl::Duration timeout,
                                                            const CancelToken* cancel);
+
+// Whether `target` is on this machine, so that nobody else sees what is sent.
+bool IsLocal(std::string_view target);
 
 }  // namespace weir

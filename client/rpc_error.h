@@ -13,6 +13,15 @@ inline constexpr std::string_view kInvalidAddress = "INVALID_ADDRESS";  // of th
 inline constexpr std::string_view kUnreachable = "UNREACHABLE";         // no connection was made
 inline constexpr std::string_view kConnectionLost =
     "CONNECTION_LOST";  // it broke before the answer was whole
+// No connection was made, and why (see tls.h).
+inline constexpr std::string_view kTlsRequired = "TLS_REQUIRED";
+inline constexpr std::string_view kTlsNotSpoken = "TLS_NOT_SPOKEN";
+inline constexpr std::string_view kTlsUntrusted = "TLS_UNTRUSTED";
+inline constexpr std::string_view kTlsNameMismatch = "TLS_NAME_MISMATCH";
+inline constexpr std::string_view kTlsClientRefused = "TLS_CLIENT_REFUSED";
+// What was to be sent or shown to the server is not right.
+inline constexpr std::string_view kTlsFilesInvalid = "TLS_FILES_INVALID";
+inline constexpr std::string_view kApiKeyMalformed = "API_KEY_MALFORMED";
 inline constexpr std::string_view kDeadlinePassed = "DEADLINE_PASSED";  // the client's own time limit
 inline constexpr std::string_view kCallCancelled = "CALL_CANCELLED";    // by a CancelToken
 // The transport refused the request for its size, before anybody of Weir saw it.

@@ -3,7 +3,7 @@
 
 weir_packages=(
   g++ cmake ninja-build pkg-config
-  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libssl-dev
   libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libhwy-dev
 )

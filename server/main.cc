@@ -56,7 +56,7 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
   std::atomic<bool> ready{false};
   absl::StatusOr<LoadedEngine> loaded = absl::UnknownError("not loaded");
   std::thread loader([&] {
-    loaded = LoadEngine(options);
+    loaded = LoadEngine(options, server->quota_of());
     ready.store(true, std::memory_order_release);
   });
   while (!ready.load(std::memory_order_acquire)) {
@@ -93,8 +93,9 @@ int Run(const Options& options, const sigset_t& signals) {
   HoldGrpcErrors(false);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
-    return kAddressInUse;
+    return server.status().code() == absl::StatusCode::kInvalidArgument ? kBadOptions : kAddressInUse;
   }
+  LogAccess(options);
   spdlog::info("weir-server {} listens on {}", WEIR_VERSION, (*server)->AddressText());
   absl::StatusOr<LoadedEngine> loaded = Load(options, signals, server->get());
   if (!loaded.ok()) {
@@ -122,6 +123,7 @@ int Main(int argc, char** argv) {
     return kBadOptions;
   }
   if (line->show) {
+    fmt::print(stderr, "{}", line->note);
     fmt::print("{}", *line->show);
     return kOk;
   }

@@ -15,6 +15,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/ragged_batch.h"
+#include "server/access/api_keys.h"
 #include "server/options_help.h"
 
 namespace weir {
@@ -28,6 +29,7 @@ struct Pass {
   CLI::App app{std::string(kSummary), "weir-server"};
   std::vector<std::string> models;
   std::vector<std::string> tokenizers;
+  std::string new_api_key;
 };
 
 template <class T>
@@ -98,13 +100,13 @@ void AddNetworkOptions(Pass* pass) {
   app.add_option_function<std::string>(
          "--listen", [o](const std::string& text) { o->listen = Take("--listen", ParseListen(text)); },
          "Address: HOST:PORT, [IPV6]:PORT or unix:PATH. Port 0 takes any free one. Other than loopback "
-         "addresses need --insecure. Default: 127.0.0.1:7070.")
+         "addresses need TLS, or --insecure. Default: 127.0.0.1:7070.")
       ->type_name("ADDRESS")
       ->group(group);
   app.add_flag(
          "--insecure", o->insecure,
-         "Allow addresses that other machines can reach. There is neither TLS nor authentication: put a "
-         "proxy in front.")
+         "Allow plaintext on addresses that other machines can reach: everything, keys included, can be "
+         "read on the way. For a proxy in front.")
       ->group(group);
   app.add_option_function<std::string>(
          "--reflection", [o](const std::string& text) { o->reflection = text == "on"; },
@@ -127,6 +129,72 @@ void AddNetworkOptions(Pass* pass) {
       ->group(group);
   AddDuration(pass, "--reader-stall", &o->reader_stall,
               "A client that does not read its stream for so long loses it. Default: 30s.")
+      ->group(group);
+}
+
+void AddConnectionOptions(Pass* pass) {
+  Options* o = pass->options;
+  const std::string group = "Connections";
+  AddSize(
+      pass, "--max-metadata-size", [o](MemorySize size) { o->max_metadata_size = size; },
+      "Largest metadata of one call. Default: 16KiB.")
+      ->group(group);
+  pass->app
+      .add_option("--max-streams", o->max_streams,
+                  "Calls at once on one connection; a client holds further ones back. Default: 1024.")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->group(group);
+  AddDuration(pass, "--keepalive-time", &o->keepalive_time,
+              "A connection that is silent for so long is pinged. Default: 60s.")
+      ->group(group);
+  AddDuration(pass, "--keepalive-timeout", &o->keepalive_timeout,
+              "It is closed when no answer comes within this time. Default: 20s.")
+      ->group(group);
+  AddDuration(pass, "--min-ping-interval", &o->min_ping_interval,
+              "Clients that ping more often than this are sent away. Default: 10s.")
+      ->group(group);
+  AddDuration(pass, "--max-connection-idle", &o->max_connection_idle,
+              "A connection without calls for so long is closed. Default: 1h.")
+      ->group(group);
+  AddDuration(pass, "--max-connection-age", &o->max_connection_age,
+              "A connection takes no new calls after this time, so that clients spread anew over servers. "
+              "Default: none.")
+      ->group(group);
+  AddDuration(pass, "--max-connection-age-grace", &o->max_connection_age_grace,
+              "Its running calls end when this time is over too. Default: none.")
+      ->group(group);
+}
+
+void AddAccessOptions(Pass* pass) {
+  Options* o = pass->options;
+  CLI::App& app = pass->app;
+  const std::string group = "Access";
+  app.add_option(
+         "--tls-cert", o->tls.cert,
+         "Serve TLS with this certificate: PEM, the server's own first, then those between it and the "
+         "root. Read again when it changes; open connections go on.")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--tls-key", o->tls.key, "Its private key: PEM, without a passphrase.")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("--tls-client-ca", o->tls.client_ca,
+                 "Ask clients for a certificate that one of these signed (mTLS): PEM.")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option(
+         "--api-keys", o->api_keys,
+         "Ask every call but health checks for a key of this file; see KEYS below. Read again when it "
+         "changes.")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option(
+         "--new-api-key", pass->new_api_key,
+         "Make a key: its line for the file goes to standard output, the key itself, once, to standard "
+         "error. Then exit.")
+      ->type_name("NAME")
+      ->configurable(false)
       ->group(group);
 }
 
@@ -182,6 +250,8 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
   CLI::App& app = pass->app;
   AddModelOptions(pass.get());
   AddNetworkOptions(pass.get());
+  AddConnectionOptions(pass.get());
+  AddAccessOptions(pass.get());
   AddCapacityOptions(pass.get());
   const std::string group = "Process";
   app.add_option("--config", *config, "File with any of these options; see FILES below.")
@@ -253,6 +323,12 @@ bool IsServiceVariable(const std::string& name, const std::string& value) {
   return std::regex_match(name, kName) || (std::regex_match(name, kPort) && std::regex_match(value, kUrl));
 }
 
+bool IsClientVariable(const std::string& name) {
+  static const std::set<std::string> kNames = {"WEIR_SERVER", "WEIR_TLS",     "WEIR_CA",          "WEIR_CERT",
+                                               "WEIR_KEY",    "WEIR_API_KEY", "WEIR_API_KEY_FILE"};
+  return kNames.count(name) > 0;
+}
+
 // Throws for a key of the file that is no option. CLI11 refuses it too, but does not say what it is.
 void CheckKeys(CLI::App* app, const std::string& text) {
   std::istringstream in(text);
@@ -297,12 +373,12 @@ std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::stri
 absl::Status ReadEnvironment(const Environment& environment, Options* options, std::string* config) {
   for (const auto& [name, value] : environment) {
     if (name.rfind("WEIR_", 0) != 0 || value.empty()) continue;
-    if (name == "WEIR_SERVER") continue;  // the client's
+    if (IsClientVariable(name)) continue;
     auto pass = MakePass(options, config);
     std::string flag;
     for (const CLI::Option* option : pass->app.get_options())
       if (!option->get_lnames().empty() && VariableOf(*option) == name) flag = "--" + option->get_lnames()[0];
-    if (flag.empty() || flag == "--help" || flag == "--version") {
+    if (flag.empty() || flag == "--help" || flag == "--version" || flag == "--new-api-key") {
       if (IsServiceVariable(name, value)) continue;
       return MakeError(
           absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
@@ -333,10 +409,14 @@ absl::Status CheckOptions(const Options& options) {
                         ? "two --tokenizer without a model's name; write --tokenizer NAME=FOLDER"
                         : fmt::format("two --tokenizer for model {}", Quoted(choice.model)));
   }
-  if (!options.insecure && !IsLoopback(options.listen))
+  if (options.tls.cert.empty() != options.tls.key.empty())
+    return refuse("--tls-cert and --tls-key go together");
+  if (!options.tls.client_ca.empty() && !options.tls.enabled())
+    return refuse("--tls-client-ca needs --tls-cert and --tls-key");
+  if (!options.insecure && !options.tls.enabled() && !IsLoopback(options.listen))
     return refuse(
-        fmt::format("--listen {} can be reached from other machines, and this server has neither TLS nor "
-                    "authentication; listen on a loopback address, or say --insecure",
+        fmt::format("--listen {} can be reached from other machines, which needs TLS: give --tls-cert and "
+                    "--tls-key, listen on a loopback address, or say --insecure",
                     Quoted(options.listen)));
   for (const MemorySize& size : {options.max_message_size, options.max_prompt_size})
     if (size.share > 0 || size.bytes > (int64_t{1} << 30))
@@ -346,6 +426,9 @@ absl::Status CheckOptions(const Options& options) {
         "--session-ttl, {}, is more than --max-session-ttl, {}; lower the one or raise the "
         "other",
         absl::FormatDuration(options.session_ttl), absl::FormatDuration(options.max_session_ttl)));
+  const MemorySize& metadata = options.max_metadata_size;
+  if (metadata.share > 0 || metadata.bytes < 1024 || metadata.bytes > (1 << 20))
+    return refuse("--max-metadata-size takes bytes, from 1KiB to 1MiB");
   return absl::OkStatus();
 }
 
@@ -370,6 +453,12 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
       return line;
     } catch (const CLI::ParseError&) {
       // Told below, after the ranks under it.
+    }
+    if (!pass->new_api_key.empty()) {
+      WEIR_ASSIGN_OR_RETURN(const NewApiKey made, MakeApiKey(pass->new_api_key));
+      line.show = made.line + "\n";
+      line.note = fmt::format("the key of {}, which is shown only now:\n{}\n", pass->new_api_key, made.key);
+      return line;
     }
   }
   Options from_environment;

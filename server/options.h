@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "runtime/tensor/dtype.h"
+#include "server/access/tls_files.h"
 #include "server/option_values.h"
 
 namespace weir {
@@ -21,6 +22,17 @@ struct Options {
   bool reflection = true;
   MemorySize max_message_size = {.bytes = 8 << 20};
   MemorySize max_prompt_size = {.bytes = 4 << 20};
+  MemorySize max_metadata_size = {.bytes = 16 << 10};
+  int max_streams = 1024;
+  absl::Duration keepalive_time = absl::Seconds(60);
+  absl::Duration keepalive_timeout = absl::Seconds(20);
+  absl::Duration min_ping_interval = absl::Seconds(10);
+  absl::Duration max_connection_idle = absl::Hours(1);
+  absl::Duration max_connection_age = absl::InfiniteDuration();
+  absl::Duration max_connection_age_grace = absl::InfiniteDuration();
+
+  TlsPaths tls;
+  std::string api_keys;  // path
 
   std::string device = "cpu";
   int threads = 0;           // 0: usable CPUs
@@ -43,8 +55,9 @@ struct Options {
 
 struct CommandLine {
   Options options;
-  // Text that was asked for instead of a server (--help, --version).
+  // Text that was asked for instead of a server (--help, --version, --new-api-key), for standard output.
   std::optional<std::string> show;
+  std::string note;  // beside it, for standard error
 };
 
 using Environment = std::vector<std::pair<std::string, std::string>>;

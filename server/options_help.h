@@ -20,12 +20,22 @@ PRECEDENCE
 ENVIRONMENT
   Every option but --help and --version: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
   WEIR_MAX_STEP_TOKENS. WEIR_MODEL and WEIR_TOKENIZER take several separated by commas, WEIR_INSECURE true or false.
-  Other variables that begin with WEIR_ are errors, but for WEIR_SERVER, which is weir's, and the addresses that
-  Kubernetes adds for services.
+  Other variables that begin with WEIR_ are errors, but for weir's own (WEIR_SERVER, WEIR_API_KEY, …) and the
+  addresses that Kubernetes adds for services.
 
 FILES
   --config names a file of lines "option = value" without the leading dashes; # begins a comment. Lists are
   written ["a=/models/a", "b=/models/b"]. Unknown options are errors.
+
+KEYS
+  --api-keys names a file with one key a line; # begins a comment:
+    NAME sha256:HEX [sessions=N] [state-bytes=SIZE] [requests-per-second=N] [burst=N] [tokens=N]
+  Only the hash of a key is kept. The name owns the sessions that the key makes, and nobody else learns of them.
+  Several lines of one name are several keys of one owner, with the same limits. sessions and state-bytes (of
+  sessions, snapshots and turns without one) are what the owner may hold at once, tokens what one request may have in
+  prompt and output together.
+    weir-server --new-api-key alice >> keys.txt     # shows the key at the terminal
+  Clients send it as the metadata "authorization: Bearer KEY". Write a new file beside the old one and rename it.
 
 SIGNALS
   SIGTERM, SIGINT  Health turns NOT_SERVING, new work is refused with UNAVAILABLE, running turns go on until
@@ -36,18 +46,19 @@ HEALTH
   weir.v1.Server: NOT_SERVING while models load and while the server drains. The port is open all the time.
 
 KEEPALIVE
-  Clients may ping every 10 seconds, also without calls; those that ping more often are sent away
-  (ENHANCE_YOUR_CALM). The server pings silent connections after 60 seconds.
+  Clients may ping every 10 seconds (--min-ping-interval), also without calls; those that ping more often are
+  sent away (ENHANCE_YOUR_CALM). The server pings silent connections after 60 seconds (--keepalive-time).
 
 EXIT STATUS
   0  ended by a signal, or printed what was asked for
-  2  an option is wrong
+  2  an option, or a file of keys or certificates, is wrong
   3  a model could not be loaded, or does not fit
   4  the address could not be had
 
 EXAMPLES
   weir-server --model /models/tales
   weir-server --model lin=/models/tales-linear --model soft=/models/tales-softmax --slots 1000
+  weir-server --model /models/tales --listen 0.0.0.0:7070 --tls-cert tls.crt --tls-key tls.key --api-keys keys.txt
   WEIR_MODEL=/models/tales weir-server --listen 0.0.0.0:7070 --insecure
 )";
 

@@ -1,16 +1,19 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/impl/server_builder_option.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
+#include "server/grpc/reflection_service.h"
+#include "server/grpc/tls_credentials.h"
 
 namespace weir {
 namespace {
@@ -19,26 +22,13 @@ constexpr const char* kServices[] = {"weir.v1.Generation", "weir.v1.Models", "we
                                      "weir.v1.Server"};
 // Calls that no turn stands behind, such as a health Watch, are not waited for.
 constexpr absl::Duration kLastCalls = absl::Milliseconds(200);
+constexpr double kPingTolerance = 0.95;  // of the documented interval, for timers jitter
 
-// Whether linking the library already switches reflection on for every server of the process depends on the
-// linker
-// (--as-needed), so what is there is removed first; then this server alone gets what it was asked to have.
-class ReflectionOption final : public grpc::ServerBuilderOption {
- public:
-  explicit ReflectionOption(bool enabled) : enabled_(enabled) {}
-  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
-  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
-    std::erase_if(*plugins, [](const auto& plugin) {
-      return dynamic_cast<grpc::reflection::ProtoServerReflectionPlugin*>(plugin.get()) != nullptr;
-    });
-    if (enabled_) plugins->push_back(std::make_unique<grpc::reflection::ProtoServerReflectionPlugin>());
-  }
-
- private:
-  const bool enabled_;
-};
-
-int Milliseconds(absl::Duration duration) { return static_cast<int>(absl::ToInt64Milliseconds(duration)); }
+// INT_MAX is gRPC's word for never.
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(
+      std::min<int64_t>(absl::ToInt64Milliseconds(duration), std::numeric_limits<int>::max()));
+}
 
 void SetTransport(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
@@ -50,29 +40,44 @@ void SetTransport(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              Milliseconds(kMinClientPing));
+                              Milliseconds(options.min_ping_interval * kPingTolerance));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(options.max_connection_idle));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(options.max_connection_age));
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                              Milliseconds(options.max_connection_age_grace));
 }
 
 }  // namespace
 
-WeirServer::WeirServer(const ServerOptions& options)
+WeirServer::WeirServer(const ServerOptions& options, std::unique_ptr<Access> access)
     : options_(options),
+      access_(std::move(access)),
+      gate_(access_.get()),
       watch_(std::make_unique<StreamWatch>(options.stuck_write)),
-      generation_(&slot_, watch_.get()),
-      models_(&slot_),
-      sessions_(&slot_, watch_.get()),
-      info_(&slot_, absl::Now()) {}
+      generation_(&gate_, watch_.get()),
+      models_(&gate_),
+      sessions_(&gate_, watch_.get()),
+      info_(&gate_, absl::Now()) {}
 
 absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOptions& options) {
-  std::unique_ptr<WeirServer> server(new WeirServer(options));
+  WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::Create(options.access));
+  std::unique_ptr<WeirServer> server(new WeirServer(options, std::move(access)));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetTransport(options, &builder);
-  builder.SetOption(std::make_unique<ReflectionOption>(options.reflection));
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &server->port_);
+  server->credentials_ = options.access.tls.enabled() ? ReloadingTlsCredentials(server->access_.get())
+                                                      : grpc::InsecureServerCredentials();
+  builder.AddListeningPort(options.listen, server->credentials_, &server->port_);
   for (grpc::Service* service : std::initializer_list<grpc::Service*>{&server->generation_, &server->models_,
                                                                       &server->sessions_, &server->info_})
     builder.RegisterService(service);
+  if (options.reflection) {
+    std::vector<std::string> names(std::begin(kServices), std::end(kServices));
+    names.emplace_back("grpc.health.v1.Health");
+    server->reflection_ = MakeReflectionServices(&server->gate_, std::move(names));
+    for (const auto& service : server->reflection_) builder.RegisterService(service.get());
+  }
   server->grpc_ = builder.BuildAndStart();
   if (!server->grpc_)
     return MakeError(
@@ -93,6 +98,15 @@ std::string WeirServer::AddressText() const {
   return any_port ? fmt::format("{}:{}", listen.substr(0, listen.size() - 2), port_) : listen;
 }
 
+QuotaLookup WeirServer::quota_of() const {
+  const Authenticator* authenticator = access_->authenticator();
+  if (authenticator == nullptr) return nullptr;
+  return [authenticator](const std::string& owner) {
+    const KeyLimits limits = authenticator->LimitsOf(owner);
+    return OwnerQuota{limits.sessions, limits.state_bytes};
+  };
+}
+
 void WeirServer::SetHealth(bool serving) {
   grpc::HealthCheckServiceInterface* health = grpc_->GetHealthCheckService();
   health->SetServingStatus("", serving);
@@ -102,7 +116,7 @@ void WeirServer::SetHealth(bool serving) {
 void WeirServer::Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> models) {
   engine_ = std::move(engine);
   frontend_ = std::make_unique<Frontend>(engine_.get(), std::move(models), options_.frontend);
-  slot_.Set(frontend_.get());
+  gate_.Open(frontend_.get());
   SetHealth(true);
 }
 

@@ -10,8 +10,9 @@
 #include "grpcpp/server.h"
 #include "model/loaded_model.h"
 #include "runtime/engine/engine.h"
+#include "server/access/access.h"
 #include "server/frontend/frontend.h"
-#include "server/grpc/call_info.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/generation_service.h"
 #include "server/grpc/models_service.h"
 #include "server/grpc/server_service.h"
@@ -25,22 +26,29 @@ struct ServerOptions {
   bool reflection = true;
   int max_message_bytes = 8 << 20;
   int max_metadata_bytes = 16 << 10;
+  int max_streams = 1024;  // calls at once on one connection; clients hold more back
   // The server pings a silent connection after `time` and drops it when no answer comes within `timeout`.
   absl::Duration keepalive_time = absl::Seconds(60);
   absl::Duration keepalive_timeout = absl::Seconds(20);
+  // Clients may ping this often, also without calls.
+  absl::Duration min_ping_interval = absl::Seconds(10);
+  // A connection without calls ends after this time; any connection after max_connection_age, when its calls
+  // have ended or the grace is over. Clients connect anew by themselves.
+  absl::Duration max_connection_idle = absl::Hours(1);
+  absl::Duration max_connection_age = absl::InfiniteDuration();
+  absl::Duration max_connection_age_grace = absl::InfiniteDuration();
   // A write that stays stuck for so long ends the call: the engine's stall limit and a grace.
   absl::Duration stuck_write = absl::Seconds(40);
   FrontendOptions frontend;
+  AccessOptions access;
 };
-
-// Clients may ping this often, also without calls. A little below the documented 10 s, for timers jitter.
-inline constexpr absl::Duration kMinClientPing = absl::Milliseconds(9500);
 
 // Made, served and shut down by one thread; its parts run on gRPC's, the frontend's and the engine's.
 class WeirServer {
  public:
   // Listens at once: health is NOT_SERVING and every call answers UNAVAILABLE until Serve().
-  // ADDRESS_IN_USE (FAILED_PRECONDITION) when the address cannot be had.
+  // ADDRESS_IN_USE (FAILED_PRECONDITION) when the address cannot be had, INVALID_ARGUMENT when a file of the
+  // access options is not right.
   static absl::StatusOr<std::unique_ptr<WeirServer>> Start(const ServerOptions& options);
   ~WeirServer();  // Shutdown(now)
 
@@ -48,6 +56,8 @@ class WeirServer {
   void Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> models);
 
   int port() const { return port_; }
+  // What the keys' owners may hold, for EngineOptions; empty when no keys are asked for.
+  QuotaLookup quota_of() const;
   // The address as listened on, with the port that port 0 became.
   std::string AddressText() const;
   Engine* engine() const { return engine_.get(); }  // null before Serve()
@@ -63,11 +73,12 @@ class WeirServer {
   void Shutdown(absl::Time deadline);
 
  private:
-  explicit WeirServer(const ServerOptions& options);
+  WeirServer(const ServerOptions& options, std::unique_ptr<Access> access);
   void SetHealth(bool serving);
 
   const ServerOptions options_;
-  FrontendSlot slot_;
+  std::unique_ptr<Access> access_;
+  Gate gate_;
   // Ends in the reverse order: gRPC's calls refer to all that stands above it.
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Frontend> frontend_;
@@ -76,6 +87,8 @@ class WeirServer {
   ModelsService models_;
   SessionsService sessions_;
   ServerService info_;
+  std::vector<std::unique_ptr<grpc::Service>> reflection_;
+  std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> grpc_;
   int port_ = 0;
 };

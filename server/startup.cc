@@ -66,6 +66,19 @@ ServerOptions ServerOptionsOf(const Options& options) {
   server.listen = options.listen;
   server.reflection = options.reflection;
   server.max_message_bytes = static_cast<int>(options.max_message_size.bytes);
+  server.max_metadata_bytes = static_cast<int>(options.max_metadata_size.bytes);
+  server.max_streams = options.max_streams;
+  server.keepalive_time = options.keepalive_time;
+  server.keepalive_timeout = options.keepalive_timeout;
+  server.min_ping_interval = options.min_ping_interval;
+  server.max_connection_idle = options.max_connection_idle;
+  server.max_connection_age = options.max_connection_age;
+  server.max_connection_age_grace = options.max_connection_age_grace;
+  server.access.tls = options.tls;
+  server.access.api_keys = options.api_keys;
+  server.access.log = [](LogLevel level, const std::string& line) {
+    spdlog::log(level == LogLevel::kWarning ? spdlog::level::warn : spdlog::level::info, "{}", line);
+  };
   server.stuck_write = options.reader_stall + kStallGrace;
   server.frontend.max_text_bytes = options.max_prompt_size.bytes;
   server.frontend.compute_threads = ComputeThreads(options);
@@ -73,7 +86,19 @@ ServerOptions ServerOptionsOf(const Options& options) {
   return server;
 }
 
-absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
+void LogAccess(const Options& options) {
+  const bool reachable = !IsLoopback(options.listen);
+  const bool plain = !options.tls.enabled();
+  if (reachable && plain && !options.api_keys.empty())
+    spdlog::warn(
+        "API keys cross the network in plaintext: anyone on the way can read and use them; give "
+        "--tls-cert and --tls-key");
+  if (reachable && options.api_keys.empty() && options.tls.client_ca.empty())
+    spdlog::warn("anyone who reaches {} may use this server and its sessions; give --api-keys{}",
+                 options.listen, plain ? "" : " or --tls-client-ca");
+}
+
+absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Device> created,
                         CreateDevice(options.device, ComputeThreads(options)));
   const std::shared_ptr<Device> device = std::move(created);
@@ -101,6 +126,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options) {
   engine.max_ttl = options.max_session_ttl;
   engine.reader_stall = options.reader_stall;
   engine.snapshot_memory = options.snapshot_memory.Resolve(MemoryLimit());
+  engine.quota_of = std::move(quota_of);
   WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(device, std::move(models), engine));
   return loaded;
 }

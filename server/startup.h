@@ -18,7 +18,10 @@ struct LoadedEngine {
 };
 
 // Loads the models, shares out memory, starts the engine, and logs one line for each model. Takes seconds.
-absl::StatusOr<LoadedEngine> LoadEngine(const Options& options);
+absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of);
+
+// Warns of what is open to the network.
+void LogAccess(const Options& options);
 
 // 0 in the options stands for the usable CPUs.
 int ComputeThreads(const Options& options);

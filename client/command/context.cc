@@ -1,21 +1,54 @@
 #include "client/command/context.h"
 
 #include <algorithm>
+#include <fstream>
+#include <string_view>
 
 #include "client/command/exit_status.h"
 #include "client/command/json.h"
+#include "client/connect.h"
+#include "client/rpc_error.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/status_macros.h"
 
 namespace weir {
+namespace {
+
+constexpr size_t kMaxKeyFileBytes = 4096;
+
+absl::StatusOr<std::string> ApiKey(const Context& context) {
+  if (context.api_key_file.empty()) return context.api_key;
+  std::ifstream file(context.api_key_file, std::ios::binary);
+  std::string key(kMaxKeyFileBytes, '\0');
+  file.read(key.data(), static_cast<std::streamsize>(key.size()));
+  key.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+  while (!key.empty() && std::string_view(" \t\r\n").find(key.back()) != std::string_view::npos)
+    key.pop_back();
+  if (key.empty())
+    return UsageError(
+        fmt::format("--api-key-file {} holds no key, or cannot be read", Quoted(context.api_key_file)));
+  return key;
+}
+
+}  // namespace
 
 absl::StatusOr<WeirClient> Context::Connect(absl::Duration default_timeout) {
-  interrupt_.emplace(&cancel_);
   ConnectOptions options;
+  WEIR_ASSIGN_OR_RETURN(options.api_key, ApiKey(*this));
+  options.tls = tls;
+  options.tls.enabled |= !tls.ca_file.empty() || !tls.cert_file.empty() || !tls.key_file.empty();
+  if (!options.api_key.empty() && !options.tls.enabled && !IsLocal(TargetOf(server).value_or(server)))
+    Note("weir: warning: the API key crosses the network in plaintext; use --tls");
+  interrupt_.emplace(&cancel_);
   options.call_timeout = timeout.value_or(default_timeout);
   options.timeout = std::min(options.timeout, options.call_timeout);
   options.cancel = &cancel_;
-  return WeirClient::Connect(server, options);
+  absl::StatusOr<WeirClient> client = WeirClient::Connect(server, options);
+  const std::string reason = GetErrorDetails(client.status()).reason;
+  if (reason == kTlsFilesInvalid || reason == kApiKeyMalformed)
+    return UsageError(std::string(client.status().message()));
+  return client;
 }
 
 void Context::WriteJson(const google::protobuf::Message& message) {

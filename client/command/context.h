@@ -19,6 +19,9 @@ class Context {
  public:
   // Options.
   std::string server = "127.0.0.1:7070";
+  TlsOptions tls;
+  std::string api_key_file;
+  std::string api_key;  // of the environment
   bool json = false;
   std::optional<absl::Duration> timeout;
 

@@ -14,6 +14,11 @@ namespace {
 constexpr std::string_view kUsage = "USAGE";
 constexpr std::string_view kClientTooSlow = "CLIENT_TOO_SLOW";
 
+bool IsTls(std::string_view reason) {
+  return reason == kTlsRequired || reason == kTlsNotSpoken || reason == kTlsUntrusted ||
+         reason == kTlsNameMismatch || reason == kTlsClientRefused;
+}
+
 }  // namespace
 
 absl::Status UsageError(std::string message) {
@@ -24,7 +29,7 @@ int ExitStatusOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const std::string reason = GetErrorDetails(status).reason;
   if (reason == kUsage || reason == kInvalidAddress) return kExitUsage;
-  if (reason == kUnreachable || reason == kConnectionLost) return kExitUnreachable;
+  if (reason == kUnreachable || reason == kConnectionLost || IsTls(reason)) return kExitUnreachable;
   if (status.code() == absl::StatusCode::kDeadlineExceeded) return kExitTimeout;
   // A reader that is too slow was not refused: it lost a turn that ran. Without a reason, or with ours, the
   // transport refused the call, and trying again later does not help.
@@ -36,7 +41,8 @@ int ExitStatusOf(const absl::Status& status) {
 std::string ErrorLine(const absl::Status& status) {
   const ErrorDetails details = GetErrorDetails(status);
   std::vector<std::string> notes;
-  const bool ours = details.reason.empty() || details.reason == kUsage || details.reason == kUnreachable;
+  const bool ours = details.reason.empty() || details.reason == kUsage || details.reason == kUnreachable ||
+                    IsTls(details.reason);
   if (!ours) notes.push_back(details.reason);
   if (details.retry_after > absl::ZeroDuration())
     notes.push_back("try again in " + absl::FormatDuration(details.retry_after));

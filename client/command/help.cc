@@ -67,6 +67,9 @@ SIGNALS
 
 ENVIRONMENT
   WEIR_SERVER      The server's address, where --server does not name one.
+  WEIR_API_KEY     The API key. Else --api-key-file; a key on the command line would show in the list of processes.
+  WEIR_TLS, WEIR_CA, WEIR_CERT, WEIR_KEY, WEIR_API_KEY_FILE
+                   As the options of these names; WEIR_TLS is true or false.
   GRPC_VERBOSITY   debug, info or error: gRPC's own log lines on standard error. Unset: none.
 
 EXIT STATUS
@@ -75,13 +78,14 @@ EXIT STATUS
        written
   2    bad usage: options, values that no model takes, an address that is none, a prompt that is not UTF-8, or
        a file that cannot be read
-  3    the server cannot be reached or did not greet in time, or the connection broke
+  3    the server cannot be reached or did not greet in time, TLS does not come about, or the connection broke
   4    a time limit passed
   5    refused for capacity: no session slot, no memory, or the waiting line is full
   130  interrupted (143 after SIGTERM)
 
 EXAMPLES
   weir generate "Once upon a time"
+  weir --server gpu1:7070 --tls --api-key-file ~/.weir-key info
   weir --server gpu1:7070 generate -m tales-linear -n 100 -t 0.8 --seed 7 "The fox"
   weir generate --file story.txt --json | jq -j '.delta.text // empty'
   id=$(weir sessions create) && weir generate -s "$id" "Tom had a dog."

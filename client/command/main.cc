@@ -1,5 +1,6 @@
 // weir: the command line client.
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 
 #include "CLI/CLI.hpp"
@@ -30,6 +31,28 @@ void AddGlobalOptions(CLI::App* app, Context* context) {
          "HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH. Default: 127.0.0.1:7070.")
       ->envname("WEIR_SERVER")
       ->type_name("ADDRESS")
+      ->group(group);
+  app->add_flag("--tls", context->tls.enabled, "Speak TLS. The options --ca, --cert and --key say so too.")
+      ->envname("WEIR_TLS")
+      ->group(group);
+  app->add_option("--ca", context->tls.ca_file,
+                  "Trust servers whose certificate one of these signed: PEM. Default: those that this system "
+                  "trusts.")
+      ->envname("WEIR_CA")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--cert", context->tls.cert_file, "Show this certificate to a server that asks: PEM.")
+      ->envname("WEIR_CERT")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--key", context->tls.key_file, "The private key of --cert: PEM, without a passphrase.")
+      ->envname("WEIR_KEY")
+      ->type_name("FILE")
+      ->group(group);
+  app->add_option("--api-key-file", context->api_key_file,
+                  "File with the API key to send. Default: the key in WEIR_API_KEY, if any.")
+      ->envname("WEIR_API_KEY_FILE")
+      ->type_name("FILE")
       ->group(group);
   app->add_flag("--json", context->json, "One JSON object per line instead of text.")->group(group);
   AddTimeOption(
@@ -73,6 +96,7 @@ int Main(int argc, char** argv) {
   SilenceGrpcLog();
   const std::vector<std::string> args(argv + 1, argv + argc);
   Context context;
+  if (const char* key = std::getenv("WEIR_API_KEY")) context.api_key = key;
   CLI::App app{std::string(kSummary), "weir"};
   auto formatter = std::make_shared<WrappedHelp>();
   formatter->column_width(30);

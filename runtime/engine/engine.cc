@@ -105,8 +105,9 @@ absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
 void Engine::CreateSession(CreateParams params, Done<SessionInfo> done) {
   if (draining()) return done(Draining());
   Call<SessionInfo>(std::move(done), [this, params = std::move(params)]() -> absl::StatusOr<SessionInfo> {
-    WEIR_RETURN_IF_ERROR(CheckIdIsFree(params.id));
-    return runners_[params.model]->sessions().Add(params, absl::Now());
+    SessionTable& sessions = runners_[params.model]->sessions();
+    WEIR_RETURN_IF_ERROR(CheckNewSession(params.id, params.owner, sessions.arena().slot_bytes()));
+    return sessions.Add(params, absl::Now());
   });
 }
 
@@ -146,13 +147,16 @@ void Engine::DeleteSession(std::string id, std::string owner, std::string etag, 
 void Engine::ForkSession(std::string parent, std::string owner, std::string etag, std::string child,
                          Done<SessionInfo> done) {
   if (draining()) return done(Draining());
-  Call<SessionInfo>(std::move(done),
-                    [this, parent = std::move(parent), owner = std::move(owner), etag = std::move(etag),
-                     child = std::move(child)]() -> absl::StatusOr<SessionInfo> {
-                      WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(parent, owner));
-                      WEIR_RETURN_IF_ERROR(CheckIdIsFree(child));
-                      return runner->sessions().Fork(parent, owner, etag, child, absl::Now());
-                    });
+  Call<SessionInfo>(
+      std::move(done),
+      [this, parent = std::move(parent), owner = std::move(owner), etag = std::move(etag),
+       child = std::move(child)]() -> absl::StatusOr<SessionInfo> {
+        WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(parent, owner));
+        SessionTable& sessions = runner->sessions();
+        WEIR_ASSIGN_OR_RETURN(const Session* original, sessions.Find(parent, owner));
+        WEIR_RETURN_IF_ERROR(CheckNewSession(child, owner, sessions.StateBytes(original->sequence)));
+        return sessions.Fork(parent, owner, etag, child, absl::Now());
+      });
 }
 
 void Engine::Drain() { draining_.store(true, std::memory_order_release); }
@@ -184,37 +188,77 @@ std::vector<RunnerStats> Engine::Stats() const {
 
 absl::StatusOr<ModelRunner*> Engine::RunnerOf(const std::string& session, const std::string& owner) {
   for (const auto& runner : runners_)
-    if (runner->sessions().Has(session)) return runner.get();
+    if (runner->sessions().Has(session, owner)) return runner.get();
   return runners_[0]->sessions().Find(session, owner).status();
 }
 
-absl::Status Engine::CheckIdIsFree(const std::string& session) const {
+absl::Status Engine::CheckNewSession(const std::string& session, const std::string& owner,
+                                     int64_t state_bytes) const {
   for (const auto& runner : runners_) {
-    if (runner->sessions().Has(session))
+    if (runner->sessions().Has(session, owner))
       return MakeError(
           absl::StatusCode::kAlreadyExists, "SESSION_EXISTS",
           fmt::format("session {} exists already; choose another id or leave it empty", Quoted(session)),
           {{"session", "sessions/" + session}});
   }
+  return CheckQuota(owner, 1, state_bytes);
+}
+
+absl::Status Engine::CheckQuota(const std::string& owner, int64_t new_sessions, int64_t new_bytes) const {
+  if (!options_.quota_of || (new_sessions == 0 && new_bytes <= 0)) return absl::OkStatus();
+  const OwnerQuota quota = options_.quota_of(owner);
+  if (quota.max_sessions == 0 && quota.max_state_bytes == 0) return absl::OkStatus();
+  SessionUse use;
+  for (const auto& runner : runners_) {
+    const SessionUse here = runner->UseOf(owner);
+    use.sessions += here.sessions;
+    use.state_bytes += here.state_bytes;
+  }
+  if (quota.max_sessions > 0 && use.sessions + new_sessions > quota.max_sessions)
+    return MakeError(absl::StatusCode::kResourceExhausted, "SESSION_QUOTA_EXCEEDED",
+                     fmt::format("this key holds {} sessions and may hold {}; delete one or wait until one "
+                                 "expires",
+                                 use.sessions, quota.max_sessions),
+                     {{"api_key", owner},
+                      {"sessions", std::to_string(use.sessions)},
+                      {"limit", std::to_string(quota.max_sessions)}},
+                     absl::Seconds(1));
+  if (quota.max_state_bytes > 0 && use.state_bytes + new_bytes > quota.max_state_bytes)
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, "STATE_QUOTA_EXCEEDED",
+        fmt::format("this call needs {} bytes of state; its key holds {} and may hold {}: delete a session, "
+                    "wait until a turn ends, or ask for fewer tokens",
+                    new_bytes, use.state_bytes, quota.max_state_bytes),
+        {{"api_key", owner},
+         {"needed", std::to_string(new_bytes)},
+         {"state_bytes", std::to_string(use.state_bytes)},
+         {"limit", std::to_string(quota.max_state_bytes)}},
+        absl::Seconds(1));
   return absl::OkStatus();
 }
 
 void Engine::SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream) {
   const absl::Time now = absl::Now();
-  if (params.session.empty()) {
-    const int model = params.model;
-    runners_[model]->Submit(std::move(params), std::move(stream), now, wake_list_.get());
-    return;
-  }
   const auto fail = [&](absl::Status status) {
     if (stream->Fail(std::move(status))) wake_list_->streams.push_back(stream);
   };
+  if (params.session.empty()) {
+    ModelRunner& runner = *runners_[params.model];
+    if (absl::Status refused = CheckQuota(params.owner, 0, runner.NewBytes(params)); !refused.ok()) {
+      runner.outstanding().fetch_sub(1);
+      return fail(std::move(refused));
+    }
+    runner.Submit(std::move(params), std::move(stream), now, wake_list_.get());
+    return;
+  }
   const absl::StatusOr<ModelRunner*> runner = RunnerOf(params.session, params.owner);
   if (!runner.ok()) return fail(runner.status());
   if (params.model >= 0 && runners_[params.model].get() != *runner)
     return fail(MakeError(absl::StatusCode::kInvalidArgument, "MODEL_MISMATCH",
                           fmt::format("session '{}' does not belong to model '{}'; leave the model empty",
                                       params.session, models_[params.model].name)));
+  if (absl::Status refused = CheckQuota(params.owner, 0, (*runner)->NewBytes(params)); !refused.ok())
+    return fail(std::move(refused));
   (*runner)->outstanding().fetch_add(1);
   (*runner)->Submit(std::move(params), std::move(stream), now, wake_list_.get());
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -50,6 +51,14 @@ struct EngineModel {
   RunnerLimits limits;
 };
 
+// What one owner may hold at once, over all models; 0: any number.
+struct OwnerQuota {
+  int64_t max_sessions = 0;
+  int64_t max_state_bytes = 0;  // of sessions, their snapshots and turns without one
+};
+
+using QuotaLookup = std::function<OwnerQuota(const std::string& owner)>;
+
 struct EngineOptions {
   absl::Duration default_ttl = absl::Minutes(10);
   absl::Duration max_ttl = absl::Hours(24);
@@ -58,6 +67,8 @@ struct EngineOptions {
   int64_t snapshot_memory = int64_t{256} << 20;
   // Per stream, generated and not yet taken by the network: there a turn pauses.
   int64_t max_tokens_waiting = 4096;
+  // Looked up on the engine's thread whenever an owner asks for more: must not block. Empty: no quotas.
+  QuotaLookup quota_of;
 };
 
 // Use and counters of one model; counters never fall.
@@ -88,7 +99,7 @@ class Engine {
 
   struct CreateParams {
     int model = 0;
-    std::string id;  // chosen by the caller; ALREADY_EXISTS when taken
+    std::string id;  // chosen by the caller; ALREADY_EXISTS when this owner has it already
     std::string owner;
     absl::Duration ttl = absl::ZeroDuration();  // zero: the default; capped at max_ttl
   };
@@ -172,7 +183,10 @@ class Engine {
   void Run();
   void SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream);
   absl::StatusOr<ModelRunner*> RunnerOf(const std::string& session, const std::string& owner);
-  absl::Status CheckIdIsFree(const std::string& session) const;
+  // The id is free among the owner's, and the owner's quota allows one more session of `state_bytes`.
+  absl::Status CheckNewSession(const std::string& session, const std::string& owner,
+                               int64_t state_bytes) const;
+  absl::Status CheckQuota(const std::string& owner, int64_t new_sessions, int64_t new_bytes) const;
   absl::StatusOr<std::unique_ptr<Export>> OpenExport(const std::string& id, const std::string& owner,
                                                      const std::string& etag);
   template <class T>

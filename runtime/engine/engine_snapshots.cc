@@ -35,7 +35,10 @@ void Engine::CreateSnapshot(std::string session, std::string owner, std::string 
       [this, session = std::move(session), owner = std::move(owner), etag = std::move(etag),
        snapshot = std::move(snapshot)]() -> absl::StatusOr<PiecewiseWork<SnapshotInfo>> {
         WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(session, owner));
-        return runner->sessions().CreateSnapshot(session, owner, etag, snapshot);
+        SessionTable& sessions = runner->sessions();
+        WEIR_ASSIGN_OR_RETURN(const Session* original, sessions.Find(session, owner));
+        WEIR_RETURN_IF_ERROR(CheckQuota(owner, 0, sessions.NewSnapshotBytes(*original)));
+        return sessions.CreateSnapshot(session, owner, etag, snapshot);
       });
 }
 
@@ -89,14 +92,16 @@ void Engine::ImportSession(CreateParams params, std::shared_ptr<const SnapshotIm
       std::move(done),
       [this, params = std::move(params),
        image = std::move(image)]() mutable -> absl::StatusOr<PiecewiseWork<SessionInfo>> {
-        WEIR_RETURN_IF_ERROR(CheckIdIsFree(params.id));
-        const std::string id = params.id;
+        const SessionTable& sessions = runners_[params.model]->sessions();
+        const int64_t bytes = sessions.StateBytes(image->header.fed);
+        WEIR_RETURN_IF_ERROR(CheckNewSession(params.id, params.owner, bytes));
+        const std::string id = params.id, owner = params.owner;
         WEIR_ASSIGN_OR_RETURN(PiecewiseWork<SessionInfo> work, runners_[params.model]->sessions().StartImport(
                                                                    std::move(params), std::move(image)));
-        // Somebody may take the name while the copy is under way.
-        work.finish = [this, id, finish = std::move(work.finish)](
+        // The owner may take the name, or use up the quota, while the copy is under way.
+        work.finish = [this, id, owner, bytes, finish = std::move(work.finish)](
                           absl::Time now) mutable -> absl::StatusOr<SessionInfo> {
-          WEIR_RETURN_IF_ERROR(CheckIdIsFree(id));
+          WEIR_RETURN_IF_ERROR(CheckNewSession(id, owner, bytes));
           return finish(now);
         };
         return work;

@@ -137,6 +137,33 @@ int64_t ModelRunner::TokensToReserve(const TurnParams& params, const Sequence& s
   return std::min(limit, params.max_tokens > limit - known ? limit : known + params.max_tokens);
 }
 
+int64_t ModelRunner::NewBytes(const TurnParams& params) const {
+  const auto blocks_of = [&](const Sequence& sequence) {
+    return KvPool::BlocksFor(TokensToReserve(params, sequence)) * sessions_->kv().block_bytes();
+  };
+  if (params.session.empty()) return sessions_->arena().slot_bytes() + blocks_of(Sequence());
+  const absl::StatusOr<Session*> session = sessions_->Find(params.session, params.owner);
+  if (!session.ok() || (*session)->busy) return 0;  // refused for that
+  const int64_t held = sessions_->StateBytes((*session)->sequence) - sessions_->arena().slot_bytes();
+  return std::max<int64_t>(0, blocks_of((*session)->sequence) - held);
+}
+
+SessionUse ModelRunner::UseOf(std::string_view owner) const {
+  SessionUse use = sessions_->UseOf(owner);
+  for (const auto& turn : running_)
+    if (!turn->done && turn->session == nullptr && turn->params.owner == owner)
+      use.state_bytes += sessions_->StateBytes(turn->own);
+  for (const auto& turn : waiting_) {
+    if (turn->params.owner != owner) continue;
+    const Sequence& sequence = turn->sequence();
+    const int64_t blocks = KvPool::BlocksFor(TokensToReserve(turn->params, sequence)) -
+                           static_cast<int64_t>(sequence.blocks.blocks().size());
+    if (turn->session == nullptr) use.state_bytes += sessions_->arena().slot_bytes();
+    use.state_bytes += std::max<int64_t>(0, blocks) * sessions_->kv().block_bytes();
+  }
+  return use;
+}
+
 absl::Status ModelRunner::AttachSession(ActiveTurn* turn) {
   const TurnParams& params = turn->params;
   if (params.session.empty()) return Check(params, turn->own);

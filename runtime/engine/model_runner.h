@@ -43,6 +43,10 @@ class ModelRunner {
                                                              MemoryBudget* snapshot_budget);
 
   SessionTable& sessions() { return *sessions_; }
+  // What `owner` holds: its sessions, and what its turns hold or have still to reserve.
+  SessionUse UseOf(std::string_view owner) const;
+  // Bytes that a turn would add to that; 0 when there is no such session.
+  int64_t NewBytes(const TurnParams& params) const;
 
   // Takes a turn into the waiting line, or fails it at once through its stream.
   void Submit(TurnParams params, std::shared_ptr<TokenStream> stream, absl::Time now, WakeList* wake);

@@ -50,12 +50,22 @@ absl::StatusOr<std::unique_ptr<SessionTable>> SessionTable::Create(int model_ind
 }
 
 absl::StatusOr<Session*> SessionTable::Find(std::string_view id, std::string_view owner) {
-  const auto it = sessions_.find(id);
-  if (it == sessions_.end() || it->second->owner != owner)
+  const auto it = sessions_.find(SessionKey::View{owner, id});
+  if (it == sessions_.end())
     return MakeError(absl::StatusCode::kNotFound, "SESSION_NOT_FOUND",
                      fmt::format("no session {}; it may have expired: create it again", Quoted(id)),
                      {{"session", ResourceName(id)}});
   return it->second.get();
+}
+
+int64_t SessionTable::StateBytes(const Sequence& sequence) const {
+  return arena_.slot_bytes() + static_cast<int64_t>(sequence.blocks.blocks().size()) * kv_.block_bytes();
+}
+
+int64_t SessionTable::SnapshotBytes(const Session& session) const {
+  int64_t bytes = 0;
+  for (const auto& [id, snapshot] : session.snapshots) bytes += snapshot.image->claim.bytes();
+  return bytes;
 }
 
 SessionInfo SessionTable::Info(const Session& session, bool with_recent_tokens) const {
@@ -65,10 +75,9 @@ SessionInfo SessionTable::Info(const Session& session, bool with_recent_tokens) 
   info.owner = session.owner;
   info.etag = session.etag();
   info.position = session.sequence.position();
-  info.state_bytes =
-      arena_.slot_bytes() + static_cast<int64_t>(session.sequence.blocks.blocks().size()) * kv_.block_bytes();
+  info.state_bytes = StateBytes(session.sequence);
   info.export_bytes = shape_.FileBytes(session.sequence.fed);
-  for (const auto& [id, snapshot] : session.snapshots) info.snapshot_bytes += snapshot.image->claim.bytes();
+  info.snapshot_bytes = SnapshotBytes(session);
   info.busy = session.busy;
   info.create_time = session.create_time;
   info.expire_time = session.expire_time;
@@ -110,8 +119,18 @@ absl::StatusOr<SessionInfo> SessionTable::Insert(const Engine::CreateParams& par
   session->ttl = UsableTtl(params.ttl);
   Touch(session.get(), now);
   const SessionInfo info = Info(*session, true);
-  sessions_.emplace(params.id, std::move(session));
+  sessions_.emplace(SessionKey{params.owner, params.id}, std::move(session));
   return info;
+}
+
+SessionUse SessionTable::UseOf(std::string_view owner) const {
+  SessionUse use;
+  for (auto it = sessions_.lower_bound(SessionKey::View{owner, ""});
+       it != sessions_.end() && it->first.owner == owner; ++it) {
+    ++use.sessions;
+    use.state_bytes += StateBytes(it->second->sequence) + SnapshotBytes(*it->second);
+  }
+  return use;
 }
 
 absl::StatusOr<SessionInfo> SessionTable::Add(const Engine::CreateParams& params, absl::Time now) {
@@ -121,11 +140,9 @@ absl::StatusOr<SessionInfo> SessionTable::Add(const Engine::CreateParams& params
 
 void SessionTable::List(std::string_view owner, std::string_view after, int limit,
                         std::vector<SessionInfo>* out) const {
-  for (auto it = sessions_.upper_bound(after); it != sessions_.end() && limit > 0; ++it) {
-    if (it->second->owner != owner) continue;
+  for (auto it = sessions_.upper_bound(SessionKey::View{owner, after});
+       it != sessions_.end() && it->first.owner == owner && limit > 0; ++it, --limit)
     out->push_back(Info(*it->second, false));
-    --limit;
-  }
 }
 
 absl::StatusOr<SessionInfo> SessionTable::Delete(std::string_view id, std::string_view owner,
@@ -134,7 +151,7 @@ absl::StatusOr<SessionInfo> SessionTable::Delete(std::string_view id, std::strin
   WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*session, etag));
   const SessionInfo info = Info(*session, false);
   Discard(session);
-  sessions_.erase(sessions_.find(id));
+  sessions_.erase(sessions_.find(SessionKey::View{owner, id}));
   return info;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,30 @@ struct PendingExport {
   std::unique_ptr<SessionExport> session;
 };
 
+// Ids are an owner's own: two owners may use the same one and neither learns of it. Ordered by owner, then
+// id.
+struct SessionKey {
+  struct View {
+    std::string_view owner;
+    std::string_view id;
+  };
+  std::string owner;
+  std::string id;
+
+  operator View() const { return {owner, id}; }
+  struct Less {
+    using is_transparent = void;
+    bool operator()(const View& a, const View& b) const {
+      return std::tie(a.owner, a.id) < std::tie(b.owner, b.id);
+    }
+  };
+};
+
+struct SessionUse {
+  int64_t sessions = 0;
+  int64_t state_bytes = 0;
+};
+
 // Engine thread only.
 class SessionTable {
  public:
@@ -58,8 +83,22 @@ class SessionTable {
 
   // NOT_FOUND for what does not exist and for what belongs to somebody else alike.
   absl::StatusOr<Session*> Find(std::string_view id, std::string_view owner);
-  bool Has(std::string_view id) const { return sessions_.find(id) != sessions_.end(); }
+  bool Has(std::string_view id, std::string_view owner) const {
+    return sessions_.find(SessionKey::View{owner, id}) != sessions_.end();
+  }
   SessionInfo Info(const Session& session, bool with_recent_tokens) const;
+
+  // What the slot and the blocks of `sequence` take.
+  int64_t StateBytes(const Sequence& sequence) const;
+  // What a session takes whose state holds `fed` tokens.
+  int64_t StateBytes(int64_t fed) const { return shape_.BodyBytes(fed); }
+  int64_t NewSnapshotBytes(const Session& session) const {
+    return SnapshotImage::Bytes(shape_.BodyBytes(session.sequence.fed));
+  }
+  // What its snapshots take.
+  int64_t SnapshotBytes(const Session& session) const;
+  // What the sessions of `owner` and their snapshots hold here.
+  SessionUse UseOf(std::string_view owner) const;
 
   absl::StatusOr<SessionInfo> Add(const Engine::CreateParams& params, absl::Time now);
   void List(std::string_view owner, std::string_view after, int limit, std::vector<SessionInfo>* out) const;
@@ -128,7 +167,7 @@ class SessionTable {
   KvPool kv_;
   absl::Time next_sweep_ = absl::InfinitePast();
   std::vector<std::shared_ptr<const SnapshotImage>> garbage_;
-  std::map<std::string, std::unique_ptr<Session>, std::less<>> sessions_;
+  std::map<SessionKey, std::unique_ptr<Session>, SessionKey::Less> sessions_;
 };
 
 // Refuses when the caller's etag is out of date.

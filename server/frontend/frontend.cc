@@ -154,6 +154,7 @@ absl::StatusOr<Frontend::Prepared> Frontend::Prepare(const TurnRequest& request,
                         Tokenize(*prepared.turn.model, *request.prompt, session && session->position > 0,
                                  call.deadline, client.cancelled()));
   WEIR_RETURN_IF_ERROR(CheckTokens(request, session, prepared));
+  WEIR_RETURN_IF_ERROR(LimitTokens(request, call, &prepared.params));
 
   TurnParams& params = prepared.params;
   params.owner = call.owner;
@@ -239,6 +240,24 @@ absl::Status Frontend::CheckTokens(const TurnRequest& request, const std::option
                                               before, ModelName(prepared.turn.model->name), limit));
   }
   return absl::OkStatus();
+}
+
+absl::Status Frontend::LimitTokens(const TurnRequest& request, const CallInfo& call,
+                                   TurnParams* params) const {
+  const int64_t limit = call.max_request_tokens;
+  if (limit == 0) return absl::OkStatus();
+  const auto prompt = static_cast<int64_t>(params->prompt.size());
+  // A client that names no number gets what its key allows.
+  if (request.stop && !request.stop->has_max_tokens() && prompt < limit)
+    params->max_tokens = std::min(params->max_tokens, limit - prompt);
+  if (prompt + params->max_tokens <= limit) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, "TOKEN_LIMIT_EXCEEDED",
+                   fmt::format("{} tokens in the prompt and up to {} of output are more than the {} that one "
+                               "request of this key may have; shorten the prompt or ask for fewer max_tokens",
+                               prompt, params->max_tokens, limit),
+                   {{"api_key", call.owner},
+                    {"tokens", std::to_string(prompt + params->max_tokens)},
+                    {"limit", std::to_string(limit)}});
 }
 
 absl::StatusOr<int> Frontend::ResolveModel(const std::string& name, std::string_view field) const {

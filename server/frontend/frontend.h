@@ -88,6 +88,8 @@ class Frontend {
                    std::shared_ptr<TurnClient> client);
   absl::StatusOr<Prepared> Prepare(const TurnRequest& request, const std::optional<SessionInfo>& session,
                                    const CallInfo& call, const TurnClient& client) const;
+  // What the key allows, as RESOURCE_EXHAUSTED (TOKEN_LIMIT_EXCEEDED); lowers a max_tokens that is a default.
+  absl::Status LimitTokens(const TurnRequest& request, const CallInfo& call, TurnParams* params) const;
   // Everything but the tokens; the model's index through `prepared`.
   absl::Status Validate(const TurnRequest& request, const std::optional<SessionInfo>& session,
                         const CallInfo& call, Prepared* prepared) const;

@@ -39,8 +39,8 @@ class RequestLog {
   RequestLog() = default;
   explicit RequestLog(const Limits& limits) : limits_(limits) {}
 
-  // Calls `start(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat gets
-  // its answer from the log, or when the first has one; INVALID_ARGUMENT when the rest of it differs.
+  // Calls `start(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat
+  // gets its answer from the log, or when the first has one; INVALID_ARGUMENT when the rest of it differs.
   template <class Response, class Start>
   void Run(const google::protobuf::Message& request, const std::string& request_id, const std::string& owner,
            Reply<Response> reply, Start start) {

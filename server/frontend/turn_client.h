@@ -17,8 +17,9 @@ namespace weir {
 
 // What every call carries beside its request.
 struct CallInfo {
-  std::string owner;         // whose sessions are meant; empty: everybody's, on loopback
-  std::string session_hint;  // `x-session-id` metadata; empty: not sent
+  std::string owner;  // the API key's name, whose sessions are meant; empty: no keys are asked for
+  int64_t max_request_tokens = 0;  // of prompt and output together; 0: any number
+  std::string session_hint;        // `x-session-id` metadata; empty: not sent
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -4,34 +4,33 @@
 
 #include "absl/time/clock.h"
 #include "server/frontend/session_calls.h"
-#include "server/grpc/call_info.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
 
-ExportReactor* ExportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+ExportReactor* ExportReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
                                     grpc::CallbackServerContext* context,
                                     const v1::ExportSessionRequest* request) {
   std::shared_ptr<ExportReactor> reactor(new ExportReactor(watch, context));
   reactor->self_ = reactor;
   watch->Add(reactor.get(), reactor);
-  if (frontend.ok())
-    reactor->Open(*frontend, *request);
+  if (call.ok())
+    reactor->Open(*std::move(call), *request);
   else
-    reactor->End(frontend.status());
+    reactor->End(call.status());
   HandOver(reactor.get());
   return reactor.get();
 }
 
-void ExportReactor::Open(Frontend* frontend, const v1::ExportSessionRequest& request) {
-  frontend_ = frontend;
+void ExportReactor::Open(AdmittedCall call, const v1::ExportSessionRequest& request) {
+  frontend_ = call.frontend;
+  deadline_ = call.info.deadline;
   FieldViolations violations;
-  const CallInfo call = ReadCallInfo(*context_);
-  std::string id = RequireSession("name", request.name(), call, &violations);
+  std::string id = RequireSession("name", request.name(), call.info, &violations);
   if (!violations.empty()) return End(violations.ToStatus());
-  frontend->engine().ExportSession(
-      std::move(id), call.owner, request.etag(),
+  frontend_->engine().ExportSession(
+      std::move(id), call.info.owner, request.etag(),
       [this](absl::StatusOr<std::unique_ptr<Engine::Export>> opened) { OnOpened(std::move(opened)); });
 }
 
@@ -73,7 +72,7 @@ void ExportReactor::OnWriteDone(bool ok) {
     writing_since_ = absl::InfiniteFuture();
   }
   if (!export_) return;  // that was the last one
-  if (!ok) return End(CheckAlive(/*cancelled=*/true, ReadCallInfo(*context_).deadline, "during the export"));
+  if (!ok) return End(CheckAlive(/*cancelled=*/true, deadline_, "during the export"));
   message_.Clear();
   Read();
 }

@@ -9,6 +9,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
 #include "weir/v1/sessions.grpc.pb.h"
 
@@ -20,7 +21,7 @@ namespace weir {
 class ExportReactor final : public grpc::ServerWriteReactor<v1::ExportSessionResponse>,
                             public StreamWatch::Watched {
  public:
-  static ExportReactor* Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+  static ExportReactor* Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
                               grpc::CallbackServerContext* context, const v1::ExportSessionRequest* request);
 
   void CancelIfStuck(absl::Time now, absl::Duration limit) override;
@@ -29,7 +30,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::ExportSessionRes
   ExportReactor(StreamWatch* watch, grpc::CallbackServerContext* context)
       : watch_(*watch), context_(context) {}
 
-  void Open(Frontend* frontend, const v1::ExportSessionRequest& request);
+  void Open(AdmittedCall call, const v1::ExportSessionRequest& request);
   void OnOpened(absl::StatusOr<std::unique_ptr<Engine::Export>> opened);
   void Read();
   void OnPiece(absl::StatusOr<std::string> piece);
@@ -44,6 +45,7 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::ExportSessionRes
   std::shared_ptr<ExportReactor> self_;         // until OnDone
   // One step of the call at a time uses these.
   Frontend* frontend_ = nullptr;
+  absl::Time deadline_ = absl::InfiniteFuture();
   std::unique_ptr<Engine::Export> export_;
   int64_t remaining_ = 0;
   v1::ExportSessionResponse message_;

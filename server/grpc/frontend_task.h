@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
@@ -18,22 +19,22 @@ namespace weir {
 template <class Response>
 class FrontendTask final : public grpc::ServerUnaryReactor {
  public:
-  using Work =
-      absl::AnyInvocable<absl::StatusOr<Response>(const Frontend&, const std::atomic<bool>& cancelled)>;
+  using Work = absl::AnyInvocable<absl::StatusOr<Response>(const Frontend&, const CallInfo&,
+                                                           const std::atomic<bool>& cancelled)>;
 
   // `bytes`: of the request, for the bound of the line. `response` lives until Finish.
-  static FrontendTask* Start(absl::StatusOr<Frontend*> frontend, int64_t bytes, Response* response,
+  static FrontendTask* Start(absl::StatusOr<AdmittedCall> call, int64_t bytes, Response* response,
                              Work work) {
     std::shared_ptr<FrontendTask> task(new FrontendTask);
     task->self_ = task;
-    if (!frontend.ok()) {
-      task->Finish(ToGrpc(frontend.status()));
+    if (!call.ok()) {
+      task->Finish(ToGrpc(call.status()));
       HandOver(task.get());
       return task.get();
     }
-    const absl::Status posted = (*frontend)->executor().Post(
-        bytes, [task, frontend = *frontend, response, work = std::move(work)]() mutable {
-          absl::StatusOr<Response> result = work(*frontend, task->cancelled_);
+    const absl::Status posted = call->frontend->executor().Post(
+        bytes, [task, call = *call, response, work = std::move(work)]() mutable {
+          absl::StatusOr<Response> result = work(*call.frontend, call.info, task->cancelled_);
           if (result.ok()) *response = *std::move(result);
           task->Finish(ToGrpc(result.status()));
         });

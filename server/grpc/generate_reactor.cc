@@ -3,13 +3,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "server/grpc/call_info.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
 
-GenerateReactor* GenerateReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+GenerateReactor* GenerateReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
                                         grpc::CallbackServerContext* context,
                                         const v1::GenerateRequest* request) {
   std::shared_ptr<GenerateReactor> reactor(new GenerateReactor(watch, context));
@@ -17,12 +16,12 @@ GenerateReactor* GenerateReactor::Start(absl::StatusOr<Frontend*> frontend, Stre
   watch->Add(reactor.get(), reactor);
   // gRPC made the message for this call alone and does not look at it again.
   reactor->request_.Swap(const_cast<v1::GenerateRequest*>(request));
-  CallInfo call = ReadCallInfo(*context);
-  reactor->deadline_ = call.deadline;
-  if (frontend.ok())
-    (*frontend)->Generate(reactor->request_, std::move(call), reactor);
-  else
-    reactor->OnRefused(frontend.status());
+  if (call.ok()) {
+    reactor->deadline_ = call->info.deadline;
+    call->frontend->Generate(reactor->request_, std::move(call->info), reactor);
+  } else {
+    reactor->OnRefused(call.status());
+  }
   HandOver(reactor.get());
   return reactor.get();
 }

@@ -13,6 +13,7 @@
 #include "runtime/base/mutex.h"
 #include "server/frontend/frontend.h"
 #include "server/frontend/turn_messages.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
 #include "weir/v1/generation.grpc.pb.h"
 
@@ -26,7 +27,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
                               public StreamWatch::Watched {
  public:
   // Takes the contents of `request` away, so that a long prompt is not kept for the length of the answer.
-  static GenerateReactor* Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
+  static GenerateReactor* Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
                                 grpc::CallbackServerContext* context, const v1::GenerateRequest* request);
 
   const std::atomic<bool>& cancelled() const override { return cancelled_; }

@@ -6,7 +6,7 @@ namespace weir {
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerationService::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return GenerateReactor::Start(slot_.Get(), &watch_, context, request);
+  return GenerateReactor::Start(gate_.Admit(*context), &watch_, context, request);
 }
 
 }  // namespace weir

@@ -5,23 +5,22 @@
 #include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
-#include "server/grpc/call_info.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
 namespace weir {
 
-ImportReactor* ImportReactor::Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
-                                    grpc::CallbackServerContext* context, v1::Session* response) {
+ImportReactor* ImportReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
+                                    v1::Session* response) {
   std::shared_ptr<ImportReactor> reactor(new ImportReactor(watch, response));
   reactor->self_ = reactor;
   watch->Add(reactor.get(), reactor);
-  if (!frontend.ok()) {
-    reactor->End(frontend.status());
+  if (!call.ok()) {
+    reactor->End(call.status());
     HandOver(reactor.get());
     return reactor.get();
   }
-  reactor->call_.emplace(*frontend, ReadCallInfo(*context));
+  reactor->call_.emplace(call->frontend, std::move(call->info));
   {
     MutexLock lock(&reactor->mu_);
     reactor->waiting_since_ = absl::Now();

@@ -9,6 +9,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
 #include "server/frontend/import_call.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
 #include "weir/v1/sessions.grpc.pb.h"
 
@@ -21,8 +22,7 @@ class ImportReactor final : public grpc::ServerReadReactor<v1::ImportSessionRequ
  public:
   static constexpr int64_t kProgressBytes = int64_t{1} << 20;
 
-  static ImportReactor* Start(absl::StatusOr<Frontend*> frontend, StreamWatch* watch,
-                              grpc::CallbackServerContext* context, v1::Session* response);
+  static ImportReactor* Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch, v1::Session* response);
 
   void CancelIfStuck(absl::Time now, absl::Duration limit) override;
 

@@ -14,14 +14,14 @@ namespace {
 
 class ScoreTurn final : public UnaryTurn {
  public:
-  static ScoreTurn* Start(absl::StatusOr<Frontend*> frontend, CallInfo call, const v1::ScoreRequest* request,
+  static ScoreTurn* Start(absl::StatusOr<AdmittedCall> call, const v1::ScoreRequest* request,
                           v1::ScoreResponse* response) {
     auto turn = std::make_shared<ScoreTurn>(response);
-    turn->Own(turn, call.deadline);
-    if (frontend.ok())
-      (*frontend)->Score(*request, std::move(call), turn);
+    turn->Own(turn, call.ok() ? call->info.deadline : absl::InfiniteFuture());
+    if (call.ok())
+      call->frontend->Score(*request, std::move(call->info), turn);
     else
-      turn->OnRefused(frontend.status());
+      turn->OnRefused(call.status());
     HandOver(turn.get());
     return turn.get();
   }
@@ -42,13 +42,13 @@ class ScoreTurn final : public UnaryTurn {
 };
 
 template <class Request, class Response, class F>
-grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, const FrontendSlot& slot,
+grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, const Gate& gate,
                                        const Request& request, Response* response, F answer) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::StatusOr<Frontend*> frontend = slot.Get();
-  absl::Status status = frontend.status();
-  if (frontend.ok()) {
-    absl::StatusOr<Response> result = answer(**frontend, request);
+  const absl::StatusOr<AdmittedCall> call = gate.Admit(*context);
+  absl::Status status = call.status();
+  if (call.ok()) {
+    absl::StatusOr<Response> result = answer(*call->frontend, request);
     status = result.status();
     if (result.ok()) *response = *std::move(result);
   }
@@ -60,21 +60,21 @@ grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, con
 
 grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* context,
                                                   const v1::GetModelRequest* request, v1::Model* response) {
-  return AnswerAtOnce(context, slot_, *request, response, weir::GetModel);
+  return AnswerAtOnce(context, gate_, *request, response, weir::GetModel);
 }
 
 grpc::ServerUnaryReactor* ModelsService::ListModels(grpc::CallbackServerContext* context,
                                                     const v1::ListModelsRequest* request,
                                                     v1::ListModelsResponse* response) {
-  return AnswerAtOnce(context, slot_, *request, response, weir::ListModels);
+  return AnswerAtOnce(context, gate_, *request, response, weir::ListModels);
 }
 
 grpc::ServerUnaryReactor* ModelsService::Tokenize(grpc::CallbackServerContext* context,
                                                   const v1::TokenizeRequest* request,
                                                   v1::TokenizeResponse* response) {
   return FrontendTask<v1::TokenizeResponse>::Start(
-      slot_.Get(), static_cast<int64_t>(request->ByteSizeLong()), response,
-      [request, call = ReadCallInfo(*context)](const Frontend& frontend, const std::atomic<bool>& cancelled) {
+      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      [request](const Frontend& frontend, const CallInfo& call, const std::atomic<bool>& cancelled) {
         return weir::Tokenize(frontend, *request, call, cancelled);
       });
 }
@@ -83,15 +83,15 @@ grpc::ServerUnaryReactor* ModelsService::Detokenize(grpc::CallbackServerContext*
                                                     const v1::DetokenizeRequest* request,
                                                     v1::DetokenizeResponse* response) {
   return FrontendTask<v1::DetokenizeResponse>::Start(
-      slot_.Get(), static_cast<int64_t>(request->ByteSizeLong()), response,
-      [request, call = ReadCallInfo(*context)](const Frontend& frontend, const std::atomic<bool>& cancelled) {
+      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      [request](const Frontend& frontend, const CallInfo& call, const std::atomic<bool>& cancelled) {
         return weir::Detokenize(frontend, *request, call, cancelled);
       });
 }
 
 grpc::ServerUnaryReactor* ModelsService::Score(grpc::CallbackServerContext* context,
                                                const v1::ScoreRequest* request, v1::ScoreResponse* response) {
-  return ScoreTurn::Start(slot_.Get(), ReadCallInfo(*context), request, response);
+  return ScoreTurn::Start(gate_.Admit(*context), request, response);
 }
 
 }  // namespace weir

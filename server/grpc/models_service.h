@@ -1,15 +1,15 @@
 // weir.v1.Models over gRPC.
 #pragma once
 
-#include "server/grpc/call_info.h"
+#include "server/grpc/gate.h"
 #include "weir/v1/models.grpc.pb.h"
 
 namespace weir {
 
-// Owned by the server; the slot outlives it.
+// Owned by the server; the gate outlives it.
 class ModelsService final : public v1::Models::CallbackService {
  public:
-  explicit ModelsService(const FrontendSlot* slot) : slot_(*slot) {}
+  explicit ModelsService(const Gate* gate) : gate_(*gate) {}
 
   grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
                                      v1::Model* response) override;
@@ -25,7 +25,7 @@ class ModelsService final : public v1::Models::CallbackService {
                                   v1::ScoreResponse* response) override;
 
  private:
-  const FrontendSlot& slot_;
+  const Gate& gate_;
 };
 
 }  // namespace weir

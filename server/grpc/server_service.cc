@@ -43,25 +43,25 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                                                        const v1::GetServerInfoRequest* /*request*/,
                                                        v1::ServerInfo* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::StatusOr<Frontend*> frontend = slot_.Get();
-  if (!frontend.ok()) {
-    reactor->Finish(ToGrpc(frontend.status()));
+  const absl::StatusOr<AdmittedCall> call = gate_.Admit(*context);
+  if (!call.ok()) {
+    reactor->Finish(ToGrpc(call.status()));
     return reactor;
   }
-  Engine& engine = (*frontend)->engine();
+  const Frontend& frontend = *call->frontend;
+  Engine& engine = frontend.engine();
   const Device& device = engine.device();
   response->set_version(WEIR_VERSION);
   response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(start_time_));
   response->set_draining(engine.draining());
   response->set_device(device.name());
-  response->set_compute_threads((*frontend)->options().compute_threads);
+  response->set_compute_threads(frontend.options().compute_threads);
   response->set_process_resident_bytes(ResidentBytes());
   response->set_device_allocated_bytes(device.allocated_bytes());
   response->set_snapshot_memory_bytes(engine.snapshot_budget().limit());
   response->set_snapshot_memory_used_bytes(engine.snapshot_budget().used());
   const std::vector<RunnerStats> stats = engine.Stats();
-  for (size_t i = 0; i < stats.size(); ++i)
-    FillUse(stats[i], (*frontend)->models()[i], response->add_models());
+  for (size_t i = 0; i < stats.size(); ++i) FillUse(stats[i], frontend.models()[i], response->add_models());
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

@@ -14,17 +14,17 @@
 namespace weir {
 namespace {
 
-// Starts `start(Calls, reply)`; the default reactor is finished by the reply.
+// Starts `start(Calls, CallInfo, reply)`; the default reactor is finished by the reply.
 template <class Calls, class Response, class Result, class F>
-grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const FrontendSlot& slot,
-                                   Response* response, Reply<Result> /*tag*/, F start) {
+grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const Gate& gate, Response* response,
+                                   Reply<Result> /*tag*/, F start) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::StatusOr<Frontend*> frontend = slot.Get();
-  if (!frontend.ok()) {
-    reactor->Finish(ToGrpc(frontend.status()));
+  const absl::StatusOr<AdmittedCall> call = gate.Admit(*context);
+  if (!call.ok()) {
+    reactor->Finish(ToGrpc(call.status()));
     return reactor;
   }
-  start(Calls(*frontend), [reactor, response](absl::StatusOr<Result> result) {
+  start(Calls(call->frontend), call->info, [reactor, response](absl::StatusOr<Result> result) {
     if constexpr (std::is_same_v<Response, Result>)
       if (result.ok()) *response = *std::move(result);
     reactor->Finish(ToGrpc(result.status()));
@@ -33,21 +33,22 @@ grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const F
 }
 
 template <class Response, class Result, class F>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const FrontendSlot& slot,
-                                 Response* response, Reply<Result> tag, F start) {
-  return AnswerBy<SessionCalls>(context, slot, response, std::move(tag), std::move(start));
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Gate& gate, Response* response,
+                                 Reply<Result> tag, F start) {
+  return AnswerBy<SessionCalls>(context, gate, response, std::move(tag), std::move(start));
 }
 
 class AppendTurn final : public UnaryTurn {
  public:
-  static AppendTurn* Start(absl::StatusOr<Frontend*> frontend, CallInfo call,
+  static AppendTurn* Start(const absl::StatusOr<AdmittedCall>& admitted,
                            const v1::AppendSessionRequest* request, v1::AppendSessionResponse* response) {
-    auto turn = std::make_shared<AppendTurn>(frontend.value_or(nullptr), call.owner, response);
-    turn->Own(turn, call.deadline);
-    if (frontend.ok())
-      (*frontend)->Append(*request, std::move(call), turn);
+    const AdmittedCall call = admitted.value_or(AdmittedCall());
+    auto turn = std::make_shared<AppendTurn>(call.frontend, call.info.owner, response);
+    turn->Own(turn, call.info.deadline);
+    if (admitted.ok())
+      call.frontend->Append(*request, call.info, turn);
     else
-      turn->OnRefused(frontend.status());
+      turn->OnRefused(admitted.status());
     HandOver(turn.get());
     return turn.get();
   }
@@ -76,120 +77,125 @@ class AppendTurn final : public UnaryTurn {
 grpc::ServerUnaryReactor* SessionsService::CreateSession(grpc::CallbackServerContext* context,
                                                          const v1::CreateSessionRequest* request,
                                                          v1::Session* response) {
-  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
-    calls.Create(*request, ReadCallInfo(*context), std::move(reply));
-  });
+  return Answer(context, gate_, response, Reply<v1::Session>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.Create(*request, call, std::move(reply));
+                });
 }
 
 grpc::ServerUnaryReactor* SessionsService::GetSession(grpc::CallbackServerContext* context,
                                                       const v1::GetSessionRequest* request,
                                                       v1::Session* response) {
-  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
-    calls.Get(*request, ReadCallInfo(*context), std::move(reply));
-  });
+  return Answer(context, gate_, response, Reply<v1::Session>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.Get(*request, call, std::move(reply));
+                });
 }
 
 grpc::ServerUnaryReactor* SessionsService::ListSessions(grpc::CallbackServerContext* context,
                                                         const v1::ListSessionsRequest* request,
                                                         v1::ListSessionsResponse* response) {
-  return Answer(context, slot_, response, Reply<v1::ListSessionsResponse>(),
-                [&](SessionCalls calls, auto reply) {
-                  calls.List(*request, ReadCallInfo(*context), std::move(reply));
+  return Answer(context, gate_, response, Reply<v1::ListSessionsResponse>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.List(*request, call, std::move(reply));
                 });
 }
 
 grpc::ServerUnaryReactor* SessionsService::DeleteSession(grpc::CallbackServerContext* context,
                                                          const v1::DeleteSessionRequest* request,
                                                          google::protobuf::Empty* response) {
-  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
-    calls.Delete(*request, ReadCallInfo(*context), std::move(reply));
-  });
+  return Answer(context, gate_, response, Reply<v1::Session>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.Delete(*request, call, std::move(reply));
+                });
 }
 
 grpc::ServerUnaryReactor* SessionsService::AppendSession(grpc::CallbackServerContext* context,
                                                          const v1::AppendSessionRequest* request,
                                                          v1::AppendSessionResponse* response) {
-  const absl::StatusOr<Frontend*> frontend = slot_.Get();
-  if (!frontend.ok() || request->request_id().empty())
-    return AppendTurn::Start(frontend, ReadCallInfo(*context), request, response);
+  absl::StatusOr<AdmittedCall> call = gate_.Admit(*context);
+  if (!call.ok() || request->request_id().empty())
+    return AppendTurn::Start(std::move(call), request, response);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  (*frontend)->AppendOnce(*request, ReadCallInfo(*context),
-                          [reactor, response](absl::StatusOr<v1::AppendSessionResponse> result) {
-                            if (result.ok()) *response = *std::move(result);
-                            reactor->Finish(ToGrpc(result.status()));
-                          });
+  call->frontend->AppendOnce(*request, std::move(call->info),
+                             [reactor, response](absl::StatusOr<v1::AppendSessionResponse> result) {
+                               if (result.ok()) *response = *std::move(result);
+                               reactor->Finish(ToGrpc(result.status()));
+                             });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* SessionsService::ForkSession(grpc::CallbackServerContext* context,
                                                        const v1::ForkSessionRequest* request,
                                                        v1::Session* response) {
-  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
-    calls.Fork(*request, ReadCallInfo(*context), std::move(reply));
-  });
+  return Answer(context, gate_, response, Reply<v1::Session>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.Fork(*request, call, std::move(reply));
+                });
 }
 
 grpc::ServerUnaryReactor* SessionsService::UpdateSession(grpc::CallbackServerContext* context,
                                                          const v1::UpdateSessionRequest* request,
                                                          v1::Session* response) {
-  return Answer(context, slot_, response, Reply<v1::Session>(), [&](SessionCalls calls, auto reply) {
-    calls.Update(*request, ReadCallInfo(*context), std::move(reply));
-  });
+  return Answer(context, gate_, response, Reply<v1::Session>(),
+                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+                  calls.Update(*request, call, std::move(reply));
+                });
 }
 
 grpc::ServerUnaryReactor* SessionsService::CreateSnapshot(grpc::CallbackServerContext* context,
                                                           const v1::CreateSnapshotRequest* request,
                                                           v1::Snapshot* response) {
-  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
-                                 [&](SnapshotCalls calls, auto reply) {
-                                   calls.Create(*request, ReadCallInfo(*context), std::move(reply));
+  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
+                                   calls.Create(*request, call, std::move(reply));
                                  });
 }
 
 grpc::ServerUnaryReactor* SessionsService::GetSnapshot(grpc::CallbackServerContext* context,
                                                        const v1::GetSnapshotRequest* request,
                                                        v1::Snapshot* response) {
-  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
-                                 [&](SnapshotCalls calls, auto reply) {
-                                   calls.Get(*request, ReadCallInfo(*context), std::move(reply));
+  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
+                                   calls.Get(*request, call, std::move(reply));
                                  });
 }
 
 grpc::ServerUnaryReactor* SessionsService::ListSnapshots(grpc::CallbackServerContext* context,
                                                          const v1::ListSnapshotsRequest* request,
                                                          v1::ListSnapshotsResponse* response) {
-  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::ListSnapshotsResponse>(),
-                                 [&](SnapshotCalls calls, auto reply) {
-                                   calls.List(*request, ReadCallInfo(*context), std::move(reply));
+  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::ListSnapshotsResponse>(),
+                                 [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
+                                   calls.List(*request, call, std::move(reply));
                                  });
 }
 
 grpc::ServerUnaryReactor* SessionsService::DeleteSnapshot(grpc::CallbackServerContext* context,
                                                           const v1::DeleteSnapshotRequest* request,
                                                           google::protobuf::Empty* response) {
-  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Snapshot>(),
-                                 [&](SnapshotCalls calls, auto reply) {
-                                   calls.Delete(*request, ReadCallInfo(*context), std::move(reply));
+  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+                                 [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
+                                   calls.Delete(*request, call, std::move(reply));
                                  });
 }
 
 grpc::ServerUnaryReactor* SessionsService::RollbackSession(grpc::CallbackServerContext* context,
                                                            const v1::RollbackSessionRequest* request,
                                                            v1::Session* response) {
-  return AnswerBy<SnapshotCalls>(context, slot_, response, Reply<v1::Session>(),
-                                 [&](SnapshotCalls calls, auto reply) {
-                                   calls.Rollback(*request, ReadCallInfo(*context), std::move(reply));
+  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Session>(),
+                                 [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
+                                   calls.Rollback(*request, call, std::move(reply));
                                  });
 }
 
 grpc::ServerWriteReactor<v1::ExportSessionResponse>* SessionsService::ExportSession(
     grpc::CallbackServerContext* context, const v1::ExportSessionRequest* request) {
-  return ExportReactor::Start(slot_.Get(), &watch_, context, request);
+  return ExportReactor::Start(gate_.Admit(*context), &watch_, context, request);
 }
 
 grpc::ServerReadReactor<v1::ImportSessionRequest>* SessionsService::ImportSession(
     grpc::CallbackServerContext* context, v1::Session* response) {
-  return ImportReactor::Start(slot_.Get(), &watch_, context, response);
+  return ImportReactor::Start(gate_.Admit(*context), &watch_, response);
 }
 
 }  // namespace weir

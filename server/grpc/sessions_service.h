@@ -1,16 +1,16 @@
 // weir.v1.Sessions over gRPC.
 #pragma once
 
-#include "server/grpc/call_info.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
 #include "weir/v1/sessions.grpc.pb.h"
 
 namespace weir {
 
-// Owned by the server; slot and watch outlive it.
+// Owned by the server; gate and watch outlive it.
 class SessionsService final : public v1::Sessions::CallbackService {
  public:
-  SessionsService(const FrontendSlot* slot, StreamWatch* watch) : slot_(*slot), watch_(*watch) {}
+  SessionsService(const Gate* gate, StreamWatch* watch) : gate_(*gate), watch_(*watch) {}
 
   grpc::ServerUnaryReactor* CreateSession(grpc::CallbackServerContext* context,
                                           const v1::CreateSessionRequest* request,
@@ -53,7 +53,7 @@ class SessionsService final : public v1::Sessions::CallbackService {
                                                                    v1::Session* response) override;
 
  private:
-  const FrontendSlot& slot_;
+  const Gate& gate_;
   StreamWatch& watch_;
 };
 

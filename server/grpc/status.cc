@@ -78,7 +78,8 @@ void AddResource(const ErrorDetails& details, const std::string& text, google::r
 void AddQuota(const ErrorDetails& details, const std::string& text, google::rpc::Status* out) {
   google::rpc::QuotaFailure quota;
   auto* violation = quota.add_violations();
-  violation->set_subject(Find(details, "model").value_or("server"));
+  const auto key = Find(details, "api_key");
+  violation->set_subject(key ? "api_key:" + *key : Find(details, "model").value_or("server"));
   violation->set_description(CleanText(text, kMaxValue));
   Pack(quota, out);
 }

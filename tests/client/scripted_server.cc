@@ -10,11 +10,11 @@
 
 namespace weir {
 
-ScriptedServer::ScriptedServer() {
+ScriptedServer::ScriptedServer(const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   on_generate = Texts({"a", "b"});
   health = grpc::health::v1::HealthCheckResponse::SERVING;
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
   builder.RegisterService(static_cast<v1::Generation::Service*>(this));
   builder.RegisterService(static_cast<v1::Sessions::Service*>(this));
   builder.RegisterService(static_cast<v1::Models::Service*>(this));
@@ -49,6 +49,11 @@ std::string ScriptedServer::session_id() const {
   return session_id_;
 }
 
+std::string ScriptedServer::authorization() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return authorization_;
+}
+
 int ScriptedServer::calls() const {
   const std::lock_guard<std::mutex> lock(mu_);
   return calls_;
@@ -61,6 +66,9 @@ void ScriptedServer::Record(const grpc::ServerContext& context, const google::pr
   const auto at = context.client_metadata().find("x-session-id");
   session_id_ =
       at == context.client_metadata().end() ? "" : std::string(at->second.data(), at->second.size());
+  const auto key = context.client_metadata().find("authorization");
+  authorization_ =
+      key == context.client_metadata().end() ? "" : std::string(key->second.data(), key->second.size());
 }
 
 grpc::Status ScriptedServer::Answer(const grpc::ServerContext& context,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "weir/v1/generation.grpc.pb.h"
 #include "weir/v1/models.grpc.pb.h"
@@ -48,10 +49,12 @@ class ScriptedServer : private v1::Generation::Service,
   using Writer = grpc::ServerWriter<v1::GenerateResponse>;
   using OnGenerate = std::function<grpc::Status(grpc::ServerContext*, Writer*)>;
 
-  ScriptedServer();
+  explicit ScriptedServer(
+      const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());
   ~ScriptedServer() override;
 
   std::string address() const;
+  int port() const { return port_; }
 
   // A whole turn: prompt_info, one delta of one token per text, finish.
   static OnGenerate Texts(std::vector<std::string> texts);
@@ -78,6 +81,8 @@ class ScriptedServer : private v1::Generation::Service,
   }
   // `x-session-id` of the latest call; empty when it had none.
   std::string session_id() const;
+  // `authorization` likewise.
+  std::string authorization() const;
   int calls() const;
 
  private:
@@ -122,7 +127,7 @@ class ScriptedServer : private v1::Generation::Service,
 
   mutable std::mutex mu_;
   std::map<std::string, std::string> requests_;  // by type, the latest, serialized
-  std::string session_id_;
+  std::string session_id_, authorization_;
   int calls_ = 0;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;

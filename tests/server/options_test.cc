@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "server/access/api_keys.h"
 #include "server/capacity.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/temp_dir.h"
@@ -140,6 +145,65 @@ TEST(Options, OnlyLoopbackWithoutInsecure) {
     EXPECT_EQ(MustParse({"--model", "/m", "--insecure", "--listen", listen}).listen, listen);
   }
   EXPECT_TRUE(MustParse({"--model", "/m"}, {{"WEIR_INSECURE", "true"}}).insecure);
+  // TLS opens them too.
+  const Options tls =
+      MustParse({"--model", "/m", "--listen", "0.0.0.0:1", "--tls-cert", "/c", "--tls-key", "/k"});
+  EXPECT_EQ(tls.tls.cert, "/c");
+  EXPECT_EQ(tls.tls.key, "/k");
+}
+
+TEST(Options, TlsFilesGoTogether) {
+  EXPECT_THAT(Refusal({"--model", "/m", "--tls-cert", "/c"}), HasSubstr("--tls-key"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--tls-key", "/k"}), HasSubstr("--tls-cert"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--tls-client-ca", "/a"}), HasSubstr("--tls-client-ca needs"));
+}
+
+TEST(Options, ConnectionLimits) {
+  const Options options = MustParse({"--model", "/m", "--max-metadata-size", "32KiB", "--max-streams", "7",
+                                     "--max-connection-age", "1h", "--min-ping-interval", "1s"});
+  EXPECT_EQ(options.max_metadata_size.bytes, 32 << 10);
+  EXPECT_EQ(options.max_streams, 7);
+  EXPECT_EQ(options.max_connection_age, absl::Hours(1));
+  EXPECT_EQ(options.min_ping_interval, absl::Seconds(1));
+  EXPECT_THAT(Refusal({"--model", "/m", "--max-metadata-size", "10"}), HasSubstr("--max-metadata-size"));
+}
+
+TEST(Options, ANewKeyGoesToTwoPlaces) {
+  const auto line = ParseCommandLine({"--new-api-key", "alice"}, {});
+  ASSERT_TRUE(line.ok()) << line.status();
+  const auto ring = KeyRing::Parse(*line->show);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const size_t at = line->note.find("weir_");
+  ASSERT_NE(at, std::string::npos);
+  const std::string key = line->note.substr(at, line->note.find('\n', at) - at);
+  ASSERT_NE(ring->Find(key), nullptr);
+  EXPECT_EQ(ring->Find(key)->name, "alice");
+  EXPECT_EQ(line->show->find(key), std::string::npos);
+  EXPECT_THAT(Refusal({"--new-api-key", "two words"}), HasSubstr("name"));
+  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_NEW_API_KEY", "x"}}), HasSubstr("WEIR_NEW_API_KEY"));
+}
+
+TEST(Options, TheClientsVariablesAreNotOurs) {
+  MustParse({"--model", "/m"}, {{"WEIR_SERVER", "x"}, {"WEIR_API_KEY", "x"}, {"WEIR_TLS", "true"}});
+}
+
+// The table in server/README.md names each flag that bounds something, and none that does not exist.
+TEST(Options, TheTableOfLimitsIsComplete) {
+  std::ifstream file(WEIR_SOURCE_DIR "/server/README.md");
+  std::string table;
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind("| ", 0) == 0) table += line + "\n";
+  const std::string help = *ParseCommandLine({"--help"}, {})->show;
+  const std::regex flag("--[a-z][a-z-]*");
+  std::set<std::string> in_help, in_table;
+  for (std::sregex_iterator it(help.begin(), help.end(), flag), end; it != end; ++it)
+    in_help.insert(it->str());
+  for (std::sregex_iterator it(table.begin(), table.end(), flag), end; it != end; ++it)
+    in_table.insert(it->str());
+  for (const std::string& name : in_table) EXPECT_EQ(in_help.count(name), 1u) << name;
+  const std::regex bounds("--(max-.*|min-.*|slots|.*-memory|.*-timeout|.*-ttl|.*-stall|.*-time)");
+  for (const std::string& name : in_help)
+    if (std::regex_match(name, bounds)) EXPECT_EQ(in_table.count(name), 1u) << name;
 }
 
 TEST(Options, AddressesAreCheckedBeforeTheyAreListenedOn) {

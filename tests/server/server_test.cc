@@ -1,7 +1,6 @@
 // The server as an operator meets it: loading, health, reflection, ports, draining, and calls that do not
 // wait.
 #include <gmock/gmock.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -22,6 +21,7 @@ using testing::FixtureOptions;
 using testing::Generate;
 using testing::GreedyRequest;
 using ::testing::HasSubstr;
+using testing::RawCall;
 using testing::ServerFixture;
 using testing::WaitFor;
 using Health = grpc::health::v1::Health;
@@ -36,38 +36,6 @@ int HealthOf(Health::Stub& stub, const std::string& service) {
   request.set_service(service);
   HealthCheckResponse response;
   return stub.Check(&context, request, &response).ok() ? static_cast<int>(response.status()) : -1;
-}
-
-// One message of bytes there, one back.
-grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                     const std::string& request, std::string* response) {
-  grpc::GenericStub stub(channel);
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  const auto step = [&] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  auto call = stub.PrepareCall(&context, method, &queue);
-  call->StartCall(nullptr);
-  bool alive = step();
-  const grpc::Slice slice(request);
-  if (alive) call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
-  alive = alive && step();
-  grpc::ByteBuffer buffer;
-  if (alive) call->Read(&buffer, nullptr);
-  if (alive && step()) {
-    std::vector<grpc::Slice> slices;
-    buffer.Dump(&slices);
-    for (const grpc::Slice& s : slices) response->append(reinterpret_cast<const char*>(s.begin()), s.size());
-    call->WritesDone(nullptr);
-    step();
-  }
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  step();
-  return status;
 }
 
 TEST(Server, DEP_01_UnavailableAndNotServingUntilTheModelsAreLoaded) {
@@ -111,25 +79,27 @@ TEST(Server, ASecondServerOnThePortIsRefused) {
 }
 
 TEST(Server, ReflectionListsTheServicesUnlessItIsOff) {
-  const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-  const std::string list_services = {0x3a, 0x01, '*'};  // ServerReflectionRequest.list_services
-  {
-    ServerFixture fixture;
+  for (const std::string version : {"v1", "v1alpha"}) {
+    const std::string method = "/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo";
+    const std::string list_services = {0x3a, 0x01, '*'};  // ServerReflectionRequest.list_services
+    {
+      ServerFixture fixture;
+      std::string response;
+      ASSERT_TRUE(RawCall(fixture.NewChannel(), method, list_services, &response).ok());
+      for (const char* service : kServices) EXPECT_THAT(response, HasSubstr(service));
+      // And describes them.
+      std::string symbol = "weir.v1.Generation", file;
+      symbol = std::string{0x22, static_cast<char>(symbol.size())} + symbol;  // file_containing_symbol
+      ASSERT_TRUE(RawCall(fixture.NewChannel(), method, symbol, &file).ok());
+      EXPECT_THAT(file, HasSubstr("GenerateRequest"));
+    }
+    FixtureOptions options;
+    options.server.reflection = false;
+    ServerFixture fixture(options);
     std::string response;
-    ASSERT_TRUE(RawCall(fixture.NewChannel(), method, list_services, &response).ok());
-    for (const char* service : kServices) EXPECT_THAT(response, HasSubstr(service));
-    // And describes them.
-    std::string symbol = "weir.v1.Generation", file;
-    symbol = std::string{0x22, static_cast<char>(symbol.size())} + symbol;  // file_containing_symbol
-    ASSERT_TRUE(RawCall(fixture.NewChannel(), method, symbol, &file).ok());
-    EXPECT_THAT(file, HasSubstr("GenerateRequest"));
+    EXPECT_EQ(RawCall(fixture.NewChannel(), method, list_services, &response).error_code(),
+              grpc::StatusCode::UNIMPLEMENTED);
   }
-  FixtureOptions options;
-  options.server.reflection = false;
-  ServerFixture fixture(options);
-  std::string response;
-  EXPECT_EQ(RawCall(fixture.NewChannel(), method, list_services, &response).error_code(),
-            grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(Server, BytesThatAreNoRequestEndTheCallAndNothingElse) {

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "nlohmann/json.hpp"
 #include "runtime/base/check.h"
@@ -153,7 +154,9 @@ void ServerFixture::Serve() {
     loaded.push_back(std::move(model.loaded));
   }
   to_serve_.clear();
-  auto engine = Engine::Create(CreateCpuDevice(options_.threads), std::move(engine_models), options_.engine);
+  EngineOptions engine_options = options_.engine;
+  if (!engine_options.quota_of) engine_options.quota_of = server_->quota_of();
+  auto engine = Engine::Create(CreateCpuDevice(options_.threads), std::move(engine_models), engine_options);
   WEIR_CHECK(engine.ok());
   server_->Serve(*std::move(engine), std::move(loaded));
 }
@@ -163,7 +166,9 @@ std::string ServerFixture::address() const { return fmt::format("127.0.0.1:{}", 
 std::shared_ptr<grpc::Channel> ServerFixture::NewChannel(const grpc::ChannelArguments& arguments) const {
   grpc::ChannelArguments own = arguments;
   own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), own);
+  const auto& credentials = options_.credentials;
+  return grpc::CreateCustomChannel(address(), credentials ? credentials : grpc::InsecureChannelCredentials(),
+                                   own);
 }
 
 Answer Generate(v1::Generation::Stub& stub, const v1::GenerateRequest& request,
@@ -203,6 +208,37 @@ Answer Generate(v1::Generation::Stub& stub, const v1::GenerateRequest& request,
   answer.status = reader->Finish();
   if (answer.status.ok() && !answer.finish) wrong("no finish");
   return answer;
+}
+
+grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     const std::string& request, std::string* response, grpc::ClientContext* context) {
+  grpc::GenericStub stub(channel);
+  grpc::CompletionQueue queue;
+  grpc::ClientContext own;
+  const auto step = [&] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  auto call = stub.PrepareCall(context ? context : &own, method, &queue);
+  call->StartCall(nullptr);
+  bool alive = step();
+  const grpc::Slice slice(request);
+  if (alive) call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  alive = alive && step();
+  grpc::ByteBuffer buffer;
+  if (alive) call->Read(&buffer, nullptr);
+  if (alive && step()) {
+    std::vector<grpc::Slice> slices;
+    buffer.Dump(&slices);
+    for (const grpc::Slice& s : slices) response->append(reinterpret_cast<const char*>(s.begin()), s.size());
+    call->WritesDone(nullptr);
+    step();
+  }
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  step();
+  return status;
 }
 
 v1::GenerateRequest GreedyRequest(const std::vector<int32_t>& prompt, int64_t max_tokens) {

@@ -9,6 +9,7 @@
 #include "google/rpc/status.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/security/credentials.h"
 #include "server/server.h"
 #include "tests/support/fake_model.h"
 #include "weir/v1/generation.grpc.pb.h"
@@ -41,6 +42,7 @@ ServedModel MakeServedFake(const std::string& name, FakeModelOptions options = {
 struct FixtureOptions {
   ServerOptions server;  // `listen` is set to a free port
   EngineOptions engine;
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // of the clients; null: plaintext
   int threads = 1;
   bool serve = true;  // false: stays in the state of loading until Serve()
 };
@@ -91,6 +93,11 @@ struct Answer {
 };
 Answer Generate(v1::Generation::Stub& stub, const v1::GenerateRequest& request,
                 grpc::ClientContext* context = nullptr);
+
+// One message of bytes there, one back; any kind of method.
+grpc::Status RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                     const std::string& request, std::string* response,
+                     grpc::ClientContext* context = nullptr);
 
 // A greedy request of ids for the only model.
 v1::GenerateRequest GreedyRequest(const std::vector<int32_t>& prompt, int64_t max_tokens);

@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/snapshot_intake.h"
 #include "tests/runtime/engine/runner_harness.h"
 #include "tests/support/count_allocations.h"
 #include "tests/support/notification.h"
@@ -16,10 +17,11 @@ namespace weir::testing {
 namespace {
 
 std::unique_ptr<Engine> MakeEngine(const FakeModelOptions& model, const RunnerLimits& limits,
-                                   std::shared_ptr<FakeModel>* fake = nullptr) {
+                                   std::shared_ptr<FakeModel>* fake = nullptr,
+                                   const EngineOptions& options = {}) {
   std::vector<EngineModel> models;
   models.push_back(MakeFakeEngineModel(model, limits, fake));
-  return *Engine::Create(CreateCpuDevice(1), std::move(models), {});
+  return *Engine::Create(CreateCpuDevice(1), std::move(models), options);
 }
 
 // Reads one stream to its end on the notifier's thread, as a network reactor would. The notifier may still be
@@ -254,6 +256,96 @@ TEST(Engine, ADecodeStepAllocatesNothing) {
     }
     drain();
   }
+}
+
+absl::StatusOr<SessionInfo> CreateFor(Engine* engine, const std::string& owner, const std::string& id) {
+  return Await<SessionInfo>([&](Done<SessionInfo> done) {
+    Engine::CreateParams params;
+    params.id = id;
+    params.owner = owner;
+    engine->CreateSession(params, std::move(done));
+  });
+}
+
+// A session's export, checked.
+std::shared_ptr<SnapshotImage> ImageOf(Engine* engine, const std::string& id, const std::string& owner) {
+  auto out = *Await<std::unique_ptr<Engine::Export>>([&](Done<std::unique_ptr<Engine::Export>> done) {
+    engine->ExportSession(id, owner, "", std::move(done));
+  });
+  SnapshotIntake intake(&engine->snapshot_shapes(), &engine->snapshot_budget(), 0,
+                        out->session().export_bytes);
+  for (;;) {
+    const std::string piece =
+        *Await<std::string>([&](Done<std::string> done) { out->Read(std::move(done)); });
+    if (piece.empty()) return *intake.Finish();
+    EXPECT_TRUE(intake.Add(piece).ok());
+  }
+}
+
+std::string ReasonOf(const absl::Status& status) { return GetErrorDetails(status).reason; }
+
+TEST(Engine, AnOwnersQuotaOfSessionsHoldsForEveryWayToMakeOne) {
+  EngineOptions options;
+  options.quota_of = [](const std::string& owner) {
+    return OwnerQuota{.max_sessions = owner == "poor" ? 2 : 0};
+  };
+  auto engine = MakeEngine({}, {.slots = 16}, nullptr, options);
+  ASSERT_TRUE(CreateFor(engine.get(), "poor", "1").ok());
+  const std::shared_ptr<SnapshotImage> image = ImageOf(engine.get(), "1", "poor");
+  ASSERT_TRUE(CreateFor(engine.get(), "poor", "2").ok());
+  EXPECT_EQ(ReasonOf(CreateFor(engine.get(), "poor", "3").status()), "SESSION_QUOTA_EXCEEDED");
+  EXPECT_EQ(ReasonOf(CreateFor(engine.get(), "poor", "2").status()), "SESSION_EXISTS");
+  const auto fork = Await<SessionInfo>(
+      [&](Done<SessionInfo> done) { engine->ForkSession("1", "poor", "", "3", std::move(done)); });
+  EXPECT_EQ(ReasonOf(fork.status()), "SESSION_QUOTA_EXCEEDED");
+  const auto imported = Await<SessionInfo>([&](Done<SessionInfo> done) {
+    Engine::CreateParams params;
+    params.id = "3";
+    params.owner = "poor";
+    engine->ImportSession(params, image, std::move(done));
+  });
+  EXPECT_EQ(ReasonOf(imported.status()), "SESSION_QUOTA_EXCEEDED");
+  for (const char* id : {"1", "2", "3"}) EXPECT_TRUE(CreateFor(engine.get(), "rich", id).ok());
+  ASSERT_TRUE(Await<SessionInfo>([&](Done<SessionInfo> done) {
+                engine->DeleteSession("1", "poor", "", std::move(done));
+              }).ok());
+  EXPECT_TRUE(CreateFor(engine.get(), "poor", "3").ok());
+}
+
+TEST(Engine, AnOwnersQuotaOfStateBytesCountsSessionsAndTurns) {
+  auto unlimited = MakeEngine({}, {.slots = 1});
+  const int64_t slot = unlimited->Stats()[0].slot_bytes;
+  ASSERT_GT(slot, 0);
+  EngineOptions options;
+  options.quota_of = [slot](const std::string&) { return OwnerQuota{.max_state_bytes = 2 * slot}; };
+  auto engine = MakeEngine({}, {.slots = 16}, nullptr, options);
+  ASSERT_TRUE(CreateFor(engine.get(), "a", "1").ok());
+  TurnParams endless = RunnerHarness::Greedy({1}, 1'000'000'000);
+  endless.owner = "a";
+  Reader first;
+  ASSERT_TRUE(first.Start(engine.get(), endless).ok());
+  EXPECT_EQ(ReasonOf(CreateFor(engine.get(), "a", "2").status()), "STATE_QUOTA_EXCEEDED");
+  Reader second;
+  ASSERT_TRUE(second.Start(engine.get(), endless).ok());
+  EXPECT_EQ(ReasonOf(second.Wait().error.value_or(absl::OkStatus())), "STATE_QUOTA_EXCEEDED");
+  // A turn of the session needs no more than the session has.
+  TurnParams inside = RunnerHarness::Greedy({1}, 3, "1");
+  inside.owner = "a";
+  Reader third;
+  ASSERT_TRUE(third.Start(engine.get(), inside).ok());
+  EXPECT_FALSE(third.Wait().error.has_value());
+  EXPECT_TRUE(CreateFor(engine.get(), "b", "1").ok());
+  first.Cancel();
+  first.Wait();
+  // Snapshots count as well.
+  const auto snapshot = [&](const std::string& id) {
+    return Await<SnapshotInfo>(
+        [&](Done<SnapshotInfo> done) { engine->CreateSnapshot("1", "a", "", id, std::move(done)); });
+  };
+  EXPECT_TRUE(CreateFor(engine.get(), "a", "2").ok());
+  EXPECT_EQ(ReasonOf(snapshot("s").status()), "STATE_QUOTA_EXCEEDED");
+  engine->Stop();
+  EXPECT_TRUE(engine->Idle());  // what was refused is not counted
 }
 
 }  // namespace

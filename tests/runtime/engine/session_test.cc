@@ -182,13 +182,13 @@ TEST(Session, IdleSessionsExpireAndBusyOnesDoNot) {
   harness.Step();
   harness.now += absl::Seconds(11);
   harness.Step();
-  EXPECT_TRUE(harness.sessions().Has("short"));
+  EXPECT_TRUE(harness.sessions().Has("short", ""));
   running->Cancel();
   harness.Step();
   harness.now += absl::Seconds(11);
   harness.Step();
-  EXPECT_FALSE(harness.sessions().Has("short"));
-  EXPECT_TRUE(harness.sessions().Has("long"));
+  EXPECT_FALSE(harness.sessions().Has("short", ""));
+  EXPECT_TRUE(harness.sessions().Has("long", ""));
   EXPECT_EQ(harness.Run(RunnerHarness::Greedy({1}, 1, "short")).error->code(), absl::StatusCode::kNotFound);
 }
 
@@ -205,6 +205,42 @@ TEST(Session, AnotherOwnersSessionDoesNotExist) {
   EXPECT_TRUE(list.empty());
   harness.sessions().List("me", "", 10, &list);
   EXPECT_EQ(list.size(), 1u);
+}
+
+TEST(Session, TwoOwnersMayUseOneId) {
+  RunnerHarness harness;
+  Engine::CreateParams params;
+  params.id = "chat";
+  for (const char* owner : {"a", "b"}) {
+    params.owner = owner;
+    ASSERT_TRUE(harness.sessions().Add(params, harness.now).ok());
+  }
+  TurnParams turn = RunnerHarness::Greedy({1}, 3, "chat");
+  turn.owner = "b";
+  harness.Run(std::move(turn));
+  EXPECT_EQ((*harness.sessions().Find("chat", "a"))->sequence.position(), 0);
+  EXPECT_EQ((*harness.sessions().Find("chat", "b"))->sequence.position(), 4);
+  EXPECT_EQ(harness.sessions().UseOf("a").sessions, 1);
+  EXPECT_EQ(harness.sessions().UseOf("").sessions, 0);
+  ASSERT_TRUE(harness.sessions().Delete("chat", "a", "").ok());
+  EXPECT_TRUE(harness.sessions().Has("chat", "b"));
+}
+
+// Lists go by id within one owner, however the owners' names sort.
+TEST(Session, PagesOfOneOwnerHoldNobodyElsesSessions) {
+  RunnerHarness harness({}, {.slots = 16});
+  Engine::CreateParams params;
+  for (const char* owner : {"a", "b", "c"})
+    for (const char* id : {"1", "2", "3"}) {
+      params.owner = owner;
+      params.id = id;
+      ASSERT_TRUE(harness.sessions().Add(params, harness.now).ok());
+    }
+  std::vector<SessionInfo> page;
+  harness.sessions().List("b", "1", 10, &page);
+  ASSERT_EQ(page.size(), 2u);
+  EXPECT_EQ(page[0].id, "2");
+  EXPECT_EQ(page[1].owner, "b");
 }
 
 TEST(Session, AnEmptySequenceNeedsAPrompt) {

@@ -121,7 +121,7 @@ TEST_P(Snapshot, SES_10_DamageIsRefusedBeforeAnythingChanges) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
     EXPECT_EQ(GetErrorDetails(status).reason, "STATE_CORRUPT");
   }
-  EXPECT_FALSE(harness.sessions().Has("b"));
+  EXPECT_FALSE(harness.sessions().Has("b", ""));
   EXPECT_EQ(harness.budget().used(), 0);
   EXPECT_EQ(harness.Finish(running).ids, FakeModel::Generate({4}, 400));
   EXPECT_EQ(harness.sessions().arena().num_free(), 1);
