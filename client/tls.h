@@ -11,9 +11,9 @@ namespace weir {
 
 struct TlsOptions {
   bool enabled = false;
-  std::string ca_file;    // PEM: whom to trust; empty: whom this system trusts
-  std::string cert_file;  // PEM, with key_file: what to show a server that asks
-  std::string key_file;
+  std::string ca_file = {};    // PEM: whom to trust; empty: whom this system trusts
+  std::string cert_file = {};  // PEM, with key_file: what to show a server that asks
+  std::string key_file = {};
 };
 
 // Contents of the files.

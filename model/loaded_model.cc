@@ -8,6 +8,7 @@
 #include "model/config/model_config.h"
 #include "model/decoder.h"
 #include "model/mixers/family_table.h"
+#include "model/weights/content_hash.h"
 #include "model/weights/weight_map.h"
 #include "runtime/base/status_macros.h"
 
@@ -91,6 +92,11 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   loaded.eos_ids = loaded.defaults.eos_token_ids;
   std::sort(loaded.eos_ids.begin(), loaded.eos_ids.end());
   WEIR_ASSIGN_OR_RETURN(loaded.weights_fingerprint, weights.Fingerprint());
+  // The same weights with another rope_theta or number of heads are another model.
+  ContentHash config_hash;
+  const std::string config_values = config.ReadValues();
+  config_hash.Update(std::as_bytes(std::span(config_values)));
+  loaded.weights_fingerprint ^= config_hash.Finish() * 0xbf58476d1ce4e5b9u;
   if (loaded.tokenizer) loaded.tokenizer_fingerprint = loaded.tokenizer->fingerprint();
   return loaded;
 }

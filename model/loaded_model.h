@@ -36,7 +36,7 @@ struct LoadedModel {
   int64_t parameter_count = 0;
   int64_t weight_bytes = 0;
   DType weight_dtype = DType::kF32;
-  uint64_t weights_fingerprint = 0;
+  uint64_t weights_fingerprint = 0;  // and of what config.json says of the model
   uint64_t tokenizer_fingerprint = 0;
   std::vector<int32_t> eos_ids;       // sorted
   std::vector<std::string> warnings;  // to be logged once

@@ -100,7 +100,7 @@ unless there is a --session, which then simply goes on.
 EXAMPLES
   weir generate "Once upon a time"
   weir generate -n 50 --temperature 0 --stop "." "The capital of France is"
-  printf 'Lily saw a' | weir generate -m tales-mamba --stats
+  printf 'Lily saw a' | weir generate -m tales-linear --stats
   weir generate -s abc " Then she" && weir generate -s abc
   weir generate --logit-bias 42=-100 --top-logprobs 3 "One, two,"
   weir generate -- "--help is a text too"

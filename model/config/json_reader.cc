@@ -276,4 +276,11 @@ std::vector<std::string> ConfigReader::UnreadKeys() const {
   return unread;
 }
 
+std::string ConfigReader::ReadValues() const {
+  std::string text;
+  for (const auto& [key, value] : file_->root.items())  // nlohmann's objects are sorted
+    if (file_->read.contains(key) && !value.is_null()) text += fmt::format("{}={}\n", key, value.dump());
+  return text;
+}
+
 }  // namespace weir

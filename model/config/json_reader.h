@@ -67,6 +67,10 @@ class ConfigReader {
   // "outer.inner".
   std::vector<std::string> UnreadKeys() const;
 
+  // "key=value\n" for every key of the root that was asked for and is there, sorted: two files with the same
+  // text say the same to whoever asked.
+  std::string ReadValues() const;
+
   // An INVALID_ARGUMENT that names the file and the key, for checks across keys.
   absl::Status Error(std::string_view key, std::string_view problem) const;
   const std::string& source() const;

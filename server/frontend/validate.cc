@@ -61,9 +61,10 @@ void ReadStop(const v1::StopConditions& request, const LoadedModel& model, TurnP
   out->max_tokens = request.has_max_tokens() ? request.max_tokens() : kDefaultMaxTokens;
   if (!(out->max_tokens >= 0 && out->max_tokens <= kMaxMaxTokens))
     violations->Add("stop.max_tokens", fmt::format("must be from 0 to {}", kMaxMaxTokens));
-  if (request.has_max_tokens() && request.max_tokens() >= 0 && request.min_tokens() > request.max_tokens())
-    violations->Add("stop.min_tokens", fmt::format("{} is more than max_tokens, which is {}",
-                                                   request.min_tokens(), request.max_tokens()));
+  if (out->max_tokens >= 0 && request.min_tokens() > out->max_tokens)
+    violations->Add("stop.min_tokens",
+                    fmt::format("{} is more than max_tokens, which is {}{}", request.min_tokens(),
+                                out->max_tokens, request.has_max_tokens() ? "" : " by default"));
   if (request.has_max_time())
     if (const auto time = ReadDuration(request.max_time(), "stop.max_time", violations))
       out->max_time = *time;

@@ -60,6 +60,26 @@ TEST_F(Load, FingerprintTellsWeightsApart) {
   EXPECT_NE(LoadTinyModel(options, *device_).weights_fingerprint, first);
 }
 
+TEST_F(Load, FingerprintTellsConfigurationsApart) {
+  TinyModelOptions options;
+  options.mixer = "softmax";
+  const TempDir folder;
+  WriteTinyModel(folder.path(), options);
+  std::ifstream file(folder.path() + "/config.json");
+  nlohmann::json config = nlohmann::json::parse(file);
+  const auto fingerprint = [&]() -> uint64_t {
+    folder.Write("config.json", config.dump(2));
+    const auto loaded = LoadModel(folder.path(), *device_, {});
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->weights_fingerprint : 0;
+  };
+  const uint64_t first = fingerprint();
+  config["transformers_version"] = "9.9";
+  EXPECT_EQ(fingerprint(), first) << "changes nothing that is computed";
+  config["rope_theta"] = 5000.0;
+  EXPECT_NE(fingerprint(), first);
+}
+
 TEST_F(Load, AnUnknownArchitectureListsTheKnownOnes) {
   const absl::Status status =
       LoadEdited({}, [](auto& config) { config["architectures"] = {"GPT2LMHeadModel"}; });

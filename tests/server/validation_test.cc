@@ -158,6 +158,10 @@ TEST_F(Validation, EveryOtherFieldIsChecked) {
   });
   ExpectRefused("stop.min_tokens", [](R* r) { r->mutable_stop()->set_min_tokens(-1); });
   ExpectRefused("stop.min_tokens", [](R* r) { r->mutable_stop()->set_min_tokens(5); });
+  ExpectRefused("stop.min_tokens", [](R* r) {  // more than the default of max_tokens
+    r->mutable_stop()->clear_max_tokens();
+    r->mutable_stop()->set_min_tokens(300);
+  });
   ExpectRefused("etag", [](R* r) { r->set_etag("1"); });
   ExpectRefused("expected_position", [](R* r) { r->set_expected_position(0); });
 }
