@@ -85,6 +85,8 @@ v1::Session SessionToProto(const SessionInfo& info, const Frontend& frontend) {
   session.set_etag(info.etag);
   session.set_position(info.position);
   session.set_state_bytes(info.state_bytes);
+  session.set_export_bytes(info.export_bytes);
+  session.set_snapshot_bytes(info.snapshot_bytes);
   session.set_busy(info.busy);
   session.mutable_recent_token_ids()->Assign(info.recent_tokens.begin(), info.recent_tokens.end());
   session.set_owner(info.owner);
