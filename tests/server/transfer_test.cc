@@ -127,7 +127,7 @@ TEST(Transfer, ASessionMovesToAnotherServerAndGoesOn) {
   EXPECT_EQ(session.name(), "sessions/t");
   EXPECT_EQ(session.position(), 23);
   EXPECT_THAT(session.recent_token_ids(), ::testing::ElementsAreArray(exported.session.recent_token_ids()));
-  EXPECT_EQ(Export(to, "t").bytes, exported.bytes);
+  EXPECT_TRUE(Export(to, "t").bytes == exported.bytes);
   EXPECT_EQ(Turn(to, "t", {9}, 30).token_ids, Turn(from, "s", {9}, 30).token_ids);
   EXPECT_EQ(to.engine().snapshot_budget().used(), 0);
   EXPECT_EQ(Import(to, "t", exported.bytes).error_code(), grpc::StatusCode::ALREADY_EXISTS);
@@ -140,7 +140,7 @@ TEST(Transfer, SES_12_ExportLeavesTheSessionAsItIs) {
   Create(fixture, "s");
   Turn(fixture, "s", {1, 2, 3}, 20);
   const Exported once = Export(fixture, "s");
-  EXPECT_EQ(Export(fixture, "s", once.session.etag()).bytes, once.bytes);
+  EXPECT_TRUE(Export(fixture, "s", once.session.etag()).bytes == once.bytes);
 }
 
 TEST(Transfer, LargeStatesTravelInSmallMessages) {
@@ -191,7 +191,7 @@ TEST(Transfer, WhatDoesNotFitIsRefusedWithItsReason) {
   EXPECT_EQ(ReasonOf(Import(fixture, "u", good.substr(0, good.size() - 1), {.total_bytes = size})),
             "STATE_CORRUPT");
   EXPECT_EQ(fixture.engine().snapshot_budget().used(), 0);
-  EXPECT_EQ(Export(fixture, "t").bytes, good);
+  EXPECT_TRUE(Export(fixture, "t").bytes == good);
   EXPECT_TRUE(testing::WaitFor([&] { return fixture.engine().Stats()[1].slots_free == 2; }));
 }
 
@@ -305,7 +305,7 @@ TEST_F(Stalls, ADownloaderThatStopsOrVanishesLeavesTheSessionFree) {
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
   EXPECT_TRUE(testing::WaitFor([&] { return fixture_.server().live_streams() == 0; }));
-  EXPECT_EQ(Export(fixture_, "s").bytes, good);
+  EXPECT_TRUE(Export(fixture_, "s").bytes == good);
 }
 
 // SCH: copies of large states and streams go on side by side, and nobody's tokens change.
@@ -317,7 +317,7 @@ TEST(Transfer, StreamsGoOnWhileStatesAreCopied) {
   std::atomic<bool> stop{false};
   std::thread copier([&] {
     for (int i = 0; !stop.load() || i < 3; ++i) {
-      EXPECT_EQ(Export(fixture, "s").bytes, good);
+      EXPECT_TRUE(Export(fixture, "s").bytes == good);
       EXPECT_TRUE(Import(fixture, "t", good).ok());
       grpc::ClientContext context;
       v1::DeleteSessionRequest remove;
@@ -339,7 +339,7 @@ TEST(Transfer, ADrainingServerLetsSessionsLeaveAndNoneCome) {
   Turn(fixture, "s", {1, 2, 3}, 20);
   const std::string good = Export(fixture, "s").bytes;
   fixture.server().Drain();
-  EXPECT_EQ(Export(fixture, "s").bytes, good);
+  EXPECT_TRUE(Export(fixture, "s").bytes == good);
   EXPECT_EQ(Import(fixture, "t", good).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 

@@ -47,7 +47,7 @@ TEST_P(Rollback, TheSameCallsGiveTheSameAnswers) {
     EXPECT_EQ(info->position, 230);
     EXPECT_NE(info->etag, etag);
     EXPECT_FALSE(info->busy);
-    EXPECT_EQ(harness_.Export("a"), before);
+    EXPECT_TRUE(harness_.Export("a") == before);
     EXPECT_EQ(harness_.Run(Sampled({9}, 300)).ids, first);
   }
   EXPECT_EQ(harness_.sessions().kv().num_free() + (GetParam() ? KvPool::BlocksFor(531) : 0),
@@ -62,7 +62,7 @@ TEST_P(Rollback, BackAndForthBetweenSnapshotsOfOneSession) {
   ASSERT_TRUE(harness_.Rollback("a", "early").ok());
   EXPECT_EQ(harness_.Info("a").position, 230);
   ASSERT_TRUE(harness_.Rollback("a", "late").ok());  // forward again: blocks are claimed anew
-  EXPECT_EQ(harness_.Export("a"), late);
+  EXPECT_TRUE(harness_.Export("a") == late);
 }
 
 TEST_P(Rollback, SES_09_WhatIsRefusedChangesNothing) {
@@ -81,7 +81,7 @@ TEST_P(Rollback, SES_09_WhatIsRefusedChangesNothing) {
   EXPECT_EQ(Reason(sessions.CreateSnapshot("a", "", "stale", "t").status()), "ETAG_MISMATCH");
   EXPECT_EQ(Reason(harness_.Snapshot("a", "s").status()), "SNAPSHOT_EXISTS");
   EXPECT_EQ(harness_.Info("a").etag, info.etag);
-  EXPECT_EQ(harness_.Export("a"), before);
+  EXPECT_TRUE(harness_.Export("a") == before);
   EXPECT_EQ(harness_.Info("a").snapshot_bytes, harness_.budget().used());
 }
 
@@ -122,7 +122,7 @@ TEST_P(Rollback, HealsAStateThatIsNotFinite) {
   EXPECT_EQ(Reason(harness_.Snapshot("a", "t").status()), "STATE_CORRUPT");
   EXPECT_EQ(Reason(harness_.sessions().StartExport("a", "", "").status()), "STATE_CORRUPT");
   ASSERT_TRUE(harness_.Rollback("a", "s").ok());
-  EXPECT_EQ(harness_.Export("a"), before);
+  EXPECT_TRUE(harness_.Export("a") == before);
 }
 
 TEST_P(Rollback, AForkHasNoSnapshots) {
@@ -170,7 +170,7 @@ TEST_P(Rollback, ASnapshotThatIsDeletedMeanwhileStillServesTheRollback) {
   EXPECT_GT(harness_.budget().used(), 0);  // as long as it is read
   ASSERT_TRUE(harness_.Finish(std::move(work)).ok());
   EXPECT_EQ(harness_.budget().used(), 0);
-  EXPECT_EQ(harness_.Export("a"), before);
+  EXPECT_TRUE(harness_.Export("a") == before);
 }
 
 INSTANTIATE_TEST_SUITE_P(State, Rollback, ::testing::Bool(),
@@ -196,6 +196,7 @@ TEST(SnapshotMemory, IsExactAndTheRefusalNamesTheBytes) {
   // An import needs as much until it is whole.
   EXPECT_EQ(Reason(harness.Import("b", harness.Export("a")).status()), "SNAPSHOT_MEMORY_EXHAUSTED");
   ASSERT_TRUE(harness.sessions().DeleteSnapshot("a", "", "2").ok());
+  EXPECT_EQ(harness.budget().used(), 2 * price);
   EXPECT_TRUE(harness.Snapshot("a", "4").ok());
 }
 
@@ -213,7 +214,7 @@ TEST(SnapshotMemory, ARollbackWithoutBlocksIsRefusedWhole) {
   const std::string before = harness.Export("a");
   const std::string etag = harness.Info("a").etag;
   EXPECT_EQ(Reason(harness.Rollback("a", "long").status()), "KV_CAPACITY_EXHAUSTED");
-  EXPECT_EQ(harness.Export("a"), before);
+  EXPECT_TRUE(harness.Export("a") == before);
   EXPECT_EQ(harness.Info("a").etag, etag);
   EXPECT_FALSE(harness.Info("a").busy);
   ASSERT_TRUE(harness.sessions().Delete("b", "", "").ok());

