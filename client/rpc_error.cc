@@ -58,7 +58,7 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
       details.reason = kDeadlinePassed;
       message = fmt::format(
           "the server at {} did not complete its answer within the time limit; allow more "
-          "time or ask for less",
+          "time or ask for less (weir info tells whether it waits for a free slot)",
           address);
     } else if (code == absl::StatusCode::kCancelled) {
       details.reason = kCallCancelled;

@@ -48,7 +48,7 @@ if [ "$answer" -le 1 ]; then
   exit 1
 fi
 log=build/quickstart/server.log
-"$server" --listen "$address" --model model/zoo/tales-linear --model model/zoo/tales-softmax 2>"$log" &
+"$server" --listen "$address" --model model/zoo/tales-linear --model model/zoo/tales-softmax >"$log" 2>&1 </dev/null &
 server_pid=$!
 stop_server() { kill -TERM "$server_pid" 2>/dev/null && wait "$server_pid"; }
 trap 'stop_server || true' EXIT
@@ -79,6 +79,7 @@ for model in tales-linear tales-softmax; do
 done
 printf '\n%-16s %10s %18s %24s\n' model tokens "bytes of state" "at 100,000 tokens"
 printf '%-16s %10s %18s %24s\n' "${rows[@]}"
+printf '(The last column is computed: tales-softmax itself stops at its context limit.)\n'
 
 if [ "$serve" -eq 1 ]; then
   trap - EXIT

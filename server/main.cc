@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "runtime/base/process.h"
 #include "server/grpc_log.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -22,7 +24,9 @@ namespace weir {
 namespace {
 
 // Documented in --help.
-enum ExitStatus { kOk = 0, kBadOptions = 2, kModelNotLoaded = 3, kAddressInUse = 4 };
+enum ExitStatus { kOk = 0, kBadOptions = 2, kModelNotLoaded = 3, kAddressInUse = 4, kDeaf = 5 };
+
+std::atomic<bool> accepting_ended{false};
 
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
@@ -108,12 +112,20 @@ int Run(const Options& options, const sigset_t& signals) {
   spdlog::info("ready: {} models on {} with {} compute threads", num_models, device, ComputeThreads(options));
   int signal = 0;
   sigwait(&signals, &signal);
+  if (accepting_ended.load())
+    spdlog::error(
+        "no new connection can be accepted any more, as the {} descriptors that this process may open were "
+        "in use; "
+        "what runs is finished and the process ends: start it again with a higher limit (ulimit -n)",
+        RaiseDescriptorLimit());
   DrainAndStop(options, signals, server->get());
   spdlog::info("stopped");
-  return kOk;
+  return accepting_ended.load() ? kDeaf : kOk;
 }
 
 int Main(int argc, char** argv) {
+  KeepStandardDescriptors();
+  RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   const sigset_t signals = BlockStopSignals();
   const absl::StatusOr<CommandLine> line =
@@ -128,6 +140,11 @@ int Main(int argc, char** argv) {
     return kOk;
   }
   SetUpLogging(line->options.log_level);
+  // A server that nobody reaches is worse than none: as if told to stop, but for the status.
+  OnAcceptingEnded([] {
+    accepting_ended.store(true);
+    kill(getpid(), SIGTERM);
+  });
   return Run(line->options, signals);
 }
 

@@ -54,6 +54,7 @@ EXIT STATUS
   2  an option, or a file of keys or certificates, is wrong
   3  a model could not be loaded, or does not fit
   4  the address could not be had
+  5  no connection could be accepted any more, for want of descriptors (ulimit -n); what ran was finished
 
 EXAMPLES
   weir-server --model /models/tales

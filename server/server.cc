@@ -14,6 +14,7 @@
 #include "runtime/base/status_macros.h"
 #include "server/grpc/reflection_service.h"
 #include "server/grpc/tls_credentials.h"
+#include "server/listen_check.h"
 
 namespace weir {
 namespace {
@@ -63,6 +64,7 @@ WeirServer::WeirServer(const ServerOptions& options, std::unique_ptr<Access> acc
 absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOptions& options) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::Create(options.access));
   std::unique_ptr<WeirServer> server(new WeirServer(options, std::move(access)));
+  WEIR_RETURN_IF_ERROR(CheckListenAddress(options.listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   SetTransport(options, &builder);
@@ -82,9 +84,7 @@ absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOption
   if (!server->grpc_)
     return MakeError(
         absl::StatusCode::kFailedPrecondition, "ADDRESS_IN_USE",
-        fmt::format("cannot listen on {}: another program has the port, or this machine has no such "
-                    "address; choose another one with --listen",
-                    Quoted(options.listen)),
+        fmt::format("cannot listen on {}; choose another address with --listen", Quoted(options.listen)),
         {{"listen", options.listen}});
   server->SetHealth(false);
   return server;

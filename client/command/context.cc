@@ -51,6 +51,10 @@ absl::StatusOr<WeirClient> Context::Connect(absl::Duration default_timeout) {
   return client;
 }
 
+void Context::Report(const absl::Status& status) const {
+  Note(json ? ErrorJson(status) : "weir: " + ErrorLine(status));
+}
+
 void Context::WriteJson(const google::protobuf::Message& message) {
   out.WriteLine(JsonLine(ToJson(message)));
 }
@@ -60,7 +64,7 @@ absl::StatusOr<absl::Duration> ParseTime(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of("0123456789.") == std::string::npos;
   if (!absl::ParseDuration(plain ? text + "s" : text, &duration) || duration <= absl::ZeroDuration() ||
       duration == absl::InfiniteDuration())
-    return UsageError(fmt::format("{} is not a time; write 30s, 1m30s or 500ms", Quoted(text)));
+    return UsageError(fmt::format("{} is not a time above zero; write 30s, 1m30s or 500ms", Quoted(text)));
   return duration;
 }
 

@@ -38,6 +38,8 @@ class Context {
   // The signal that came since Connect, or 0.
   int signal() const { return interrupt_ ? interrupt_->signal() : 0; }
 
+  // To standard error, as a line of text or of JSON.
+  void Report(const absl::Status& status) const;
   // One JSON object on a line of its own.
   void WriteJson(const google::protobuf::Message& message);
 

@@ -47,6 +47,9 @@ std::string ErrorLine(const absl::Status& status) {
   if (details.retry_after > absl::ZeroDuration())
     notes.push_back("try again in " + absl::FormatDuration(details.retry_after));
   std::string line(status.message());
+  // The request's fields have other names on the command line.
+  for (const std::string_view field : {"model: is empty", "session.model: is empty"})
+    if (line.substr(0, field.size()) == field) line = "name a model with -m" + line.substr(field.size());
   if (!notes.empty()) line += fmt::format(" ({})", fmt::join(notes, "; "));
   for (char& c : line)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';

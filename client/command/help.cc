@@ -84,11 +84,11 @@ EXIT STATUS
   130  interrupted (143 after SIGTERM)
 
 EXAMPLES
-  weir generate "Once upon a time"
+  weir generate -m tales-linear "Once upon a time"
   weir --server gpu1:7070 --tls --api-key-file ~/.weir-key info
   weir --server gpu1:7070 generate -m tales-linear -n 100 -t 0.8 --seed 7 "The fox"
   weir generate --file story.txt --json | jq -j '.delta.text // empty'
-  id=$(weir sessions create) && weir generate -s "$id" "Tom had a dog."
+  id=$(weir sessions create -m tales-linear) && weir generate -s "$id" "Tom had a dog."
   weir info --quiet || echo "not ready"
 )";
 
@@ -98,7 +98,7 @@ newline is part of it. Without PROMPT, --file and --token-ids standard input is 
 unless there is a --session, which then simply goes on.
 
 EXAMPLES
-  weir generate "Once upon a time"
+  weir generate "Once upon a time"    # where the server has one model; else -m MODEL
   weir generate -n 50 --temperature 0 --stop "." "The capital of France is"
   printf 'Lily saw a' | weir generate -m tales-linear --stats
   weir generate -s abc " Then she" && weir generate -s abc

@@ -10,13 +10,11 @@
 #include "client/command/help.h"
 #include "client/connect.h"
 #include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "runtime/base/process.h"
 
 namespace weir {
 namespace {
-
-void Report(const Context& context, const absl::Status& status) {
-  Note(context.json ? ErrorJson(status) : "weir: " + ErrorLine(status));
-}
 
 void AddGlobalOptions(CLI::App* app, Context* context) {
   const std::string group = "Global options";
@@ -82,16 +80,17 @@ int Run(Context* context, const std::vector<std::string>& args) {
   // A closed pipe explains whatever came after it.
   if (context->out.closed()) return kExitOk;
   if (!context->out.ok()) {
-    Report(*context, context->out.status());
+    context->Report(context->out.status());
     return kExitServerError;
   }
   if (context->signal() != 0 && status.code() == absl::StatusCode::kCancelled)
     return kExitSignal + context->signal();
-  if (!status.ok()) Report(*context, status);
+  if (!status.ok()) context->Report(status);
   return ExitStatusOf(status);
 }
 
 int Main(int argc, char** argv) {
+  KeepStandardDescriptors();
   std::signal(SIGPIPE, SIG_IGN);
   SilenceGrpcLog();
   const std::vector<std::string> args(argv + 1, argv + argc);
@@ -116,7 +115,11 @@ int Main(int argc, char** argv) {
     app.exit(request);
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    Note(fmt::format("weir: {}{}; see weir --help", error.what(), Hint(args)));
+    const std::vector<std::string> rest = app.remaining();
+    const bool unknown_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty();
+    Note(fmt::format("weir: {}{}; see weir --help",
+                     unknown_command ? fmt::format("{} is no command", Quoted(rest.front())) : error.what(),
+                     Hint(args)));
     return kExitUsage;
   }
   return Run(&context, args);

@@ -114,23 +114,36 @@ absl::Status RunList(const SessionOptions& options, Context* context) {
   return absl::OkStatus();
 }
 
+absl::Status DeleteOne(const WeirClient& client, const std::string& name, const std::string& etag,
+                       Context* context) {
+  if (name.find("/snapshots/") != std::string::npos) {
+    v1::DeleteSnapshotRequest request;
+    request.set_name(name);
+    return client.DeleteSnapshot(request, context->cancel());
+  }
+  v1::DeleteSessionRequest request;
+  request.set_name(name);
+  request.set_etag(etag);
+  return client.DeleteSession(request, context->cancel());
+}
+
+// One that cannot be deleted, as it may have expired just now, does not keep the others.
 absl::Status RunDelete(const SessionOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
+  absl::Status result;
   for (const std::string& id_or_name : options.names) {
     const std::string name = SessionResource(id_or_name);
-    if (name.find("/snapshots/") != std::string::npos) {
-      v1::DeleteSnapshotRequest request;
-      request.set_name(name);
-      WEIR_RETURN_IF_ERROR(client.DeleteSnapshot(request, context->cancel()));
-    } else {
-      v1::DeleteSessionRequest request;
-      request.set_name(name);
-      request.set_etag(options.etag);
-      WEIR_RETURN_IF_ERROR(client.DeleteSession(request, context->cancel()));
+    const absl::Status status = DeleteOne(client, name, options.etag, context);
+    if (absl::IsCancelled(status) || absl::IsUnavailable(status)) return status;
+    if (!status.ok()) {
+      // The last one's report is that of the command.
+      if (!result.ok()) context->Report(result);
+      result = status;
+      continue;
     }
     if (context->json) context->out.WriteLine(JsonLine(Json{{"deleted", name}}));
   }
-  return absl::OkStatus();
+  return result;
 }
 
 absl::Status RunAppend(const SessionOptions& options, Context* context) {

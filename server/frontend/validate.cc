@@ -49,7 +49,7 @@ void ReadSampling(const v1::SamplingParams& request, const v1::OutputOptions& ou
   out->logit_bias.assign(request.logit_bias().begin(), request.logit_bias().end());
   std::sort(out->logit_bias.begin(), out->logit_bias.end());
   out->seed = request.has_seed() ? request.seed() : RandomSeed();
-  out->logprobs = output.logprobs() || output.top_logprobs() > 0;
+  out->logprobs = output.logprobs() || output.has_top_logprobs();
   out->top_logprobs = output.top_logprobs();
   out->min_tokens = stop.min_tokens();
   for (const FieldViolation& violation : Check(*out, model.text->size()))
