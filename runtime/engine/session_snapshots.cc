@@ -181,7 +181,7 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::StartImport(
   PiecewiseWork<SessionInfo> work;
   work.claimed = std::make_unique<Sequence>();
   Sequence* const sequence = work.claimed.get();
-  WEIR_ASSIGN_OR_RETURN(*sequence, NewSequence());
+  WEIR_ASSIGN_OR_RETURN(*sequence, SequenceIn(arena_.ClaimToOverwrite()));
   const SnapshotHeader& header = image->header;
   if (shape_.block_bytes > 0 && !sequence->blocks.Reserve(&kv_, header.position()))
     return MakeError(

@@ -88,8 +88,7 @@ SessionInfo SessionTable::Info(const Session& session, bool with_recent_tokens) 
   return info;
 }
 
-absl::StatusOr<Sequence> SessionTable::NewSequence() {
-  std::optional<StateSlot> slot = arena_.Claim();
+absl::StatusOr<Sequence> SessionTable::SequenceIn(std::optional<StateSlot> slot) const {
   if (!slot)
     return MakeError(
         absl::StatusCode::kResourceExhausted, "SESSION_CAPACITY_EXHAUSTED",
@@ -170,7 +169,7 @@ absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_
   WEIR_ASSIGN_OR_RETURN(const Session* parent, Find(id, owner));
   WEIR_RETURN_IF_ERROR(CheckIdleAndEtag(*parent, etag));
   const Sequence& from = parent->sequence;
-  WEIR_ASSIGN_OR_RETURN(Sequence to, NewSequence());
+  WEIR_ASSIGN_OR_RETURN(Sequence to, SequenceIn(arena_.ClaimToOverwrite()));
   if (!to.blocks.Reserve(&kv_, static_cast<int64_t>(from.blocks.blocks().size()) * kKvBlockTokens))
     return MakeError(
         absl::StatusCode::kResourceExhausted, "KV_CAPACITY_EXHAUSTED",

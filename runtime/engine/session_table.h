@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -140,7 +141,7 @@ class SessionTable {
   std::vector<std::shared_ptr<const SnapshotImage>> TakeGarbage() { return std::exchange(garbage_, {}); }
 
   // An empty sequence in a fresh slot, or RESOURCE_EXHAUSTED naming the bytes.
-  absl::StatusOr<Sequence> NewSequence();
+  absl::StatusOr<Sequence> NewSequence() { return SequenceIn(arena_.Claim()); }
 
  private:
   SessionTable(int model_index, const EngineModel& model, const EngineOptions& options, StateArena arena,
@@ -154,6 +155,7 @@ class SessionTable {
         kv_(std::move(kv)) {}
   SnapshotInfo Info(const Session& session, std::string_view id, const Session::Snapshot& snapshot) const;
   absl::StatusOr<Session*> FindIdle(std::string_view id, std::string_view owner, std::string_view etag);
+  absl::StatusOr<Sequence> SequenceIn(std::optional<StateSlot> slot) const;  // nullopt: none is free
   void Discard(Session* session);
   absl::Duration UsableTtl(absl::Duration ttl) const;
   absl::StatusOr<SessionInfo> Insert(const Engine::CreateParams& params, Sequence sequence, absl::Time now);

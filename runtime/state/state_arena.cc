@@ -71,11 +71,16 @@ absl::StatusOr<StateArena> StateArena::Create(const std::vector<StateSpec>& spec
 }
 
 std::optional<StateSlot> StateArena::Claim() {
+  std::optional<StateSlot> slot = ClaimToOverwrite();
+  if (slot) Zero(*slot);  // here rather than on release: an idle slot costs nothing
+  return slot;
+}
+
+std::optional<StateSlot> StateArena::ClaimToOverwrite() {
   if (free_.empty()) return std::nullopt;
   StateSlot slot(this, free_.back());
   free_.pop_back();
   used_[slot.index()] = true;
-  Zero(slot);  // here rather than on release: an idle slot costs nothing
   return slot;
 }
 

@@ -50,6 +50,8 @@ class StateArena {
 
   // A zeroed slot, or nullopt when none is free.
   std::optional<StateSlot> Claim();
+  // The same with what the last owner left, for whoever writes the whole slot before anything reads it.
+  std::optional<StateSlot> ClaimToOverwrite();
 
   // One tensor per spec: f32 [num_slots, ...shape].
   const std::vector<TensorView>& tensors() const { return tensors_; }

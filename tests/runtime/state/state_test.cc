@@ -31,6 +31,24 @@ TEST_F(StateTest, SlotsAreContiguousAndViewsPointIntoThem) {
   EXPECT_EQ(arena.tensors()[1].row<float>(a.index())[6], 2.5f);
 }
 
+TEST_F(StateTest, ASlotThatIsToBeOverwrittenIsNotZeroed) {
+  StateArena arena = *StateArena::Create(specs_, 1, *device_);
+  std::vector<float> blob(arena.slot_bytes() / 4, 3.0f);
+  {
+    StateSlot slot = *arena.ClaimToOverwrite();
+    EXPECT_FALSE(arena.ClaimToOverwrite().has_value());
+    arena.Write(slot, 0, arena.slot_bytes(), blob.data());
+  }
+  {
+    StateSlot slot = *arena.ClaimToOverwrite();
+    arena.Read(slot, 4, 8, blob.data());
+    EXPECT_EQ(blob[1], 3.0f);
+  }
+  StateSlot slot = *arena.Claim();
+  arena.Read(slot, 0, arena.slot_bytes(), blob.data());
+  for (const float x : blob) EXPECT_EQ(x, 0.0f);
+}
+
 TEST_F(StateTest, SES_01_ReleaseIsIdempotentAndSlotsComeBackZeroed) {
   StateArena arena = *StateArena::Create(specs_, 2, *device_);
   {
