@@ -9,6 +9,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "absl/time/clock.h"
 #include "client/connect.h"
@@ -50,10 +52,11 @@ absl::Status BadFile(std::string_view path, std::string_view why) {
 absl::StatusOr<std::string> ReadPem(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file || (text.empty() && errno != 0))
+  std::ostringstream text;
+  text << file.rdbuf();  // a folder opens, and fails here
+  if (!file || (text.str().empty() && errno != 0))
     return BadFile(path, fmt::format("cannot be read: {}", std::strerror(errno)));
-  return text;
+  return text.str();
 }
 
 Owned<BIO> Open(const std::string& text) {
@@ -176,6 +179,29 @@ int NoteThatItAsked(SSL* /*ssl*/, void* asked) {
   return 1;
 }
 
+// OpenSSL writes to sockets whose peer may have gone. The program around this library may not ignore the
+// signal.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&sigpipe_);
+    sigaddset(&sigpipe_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &sigpipe_, &before_);
+  }
+  ~NoSigpipe() {
+    // One that came meanwhile is this thread's own.
+    const timespec now = {};
+    if (sigismember(&before_, SIGPIPE) == 0) sigtimedwait(&sigpipe_, nullptr, &now);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t sigpipe_;
+  sigset_t before_;
+};
+
 Owned<SSL_CTX> MakeContext(const TlsFiles& files, bool* asked) {
   Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
   if (!context) return nullptr;
@@ -234,6 +260,7 @@ absl::Status ExplainTlsFailure(const std::string& target, const TlsOptions& opti
   if (!address.ok() || !socket.Connect(*address)) return absl::OkStatus();
   const std::string& host = address->host;  // empty for a unix socket
   bool asked = false;
+  const NoSigpipe no_sigpipe;
   const Owned<SSL_CTX> context = MakeContext(files, &asked);
   const Owned<SSL> ssl(context ? SSL_new(context.get()) : nullptr);
   if (!ssl || SSL_set_fd(ssl.get(), socket.fd()) != 1) return absl::OkStatus();

@@ -124,7 +124,7 @@ int Run(const Options& options, const sigset_t& signals) {
 }
 
 int Main(int argc, char** argv) {
-  KeepStandardDescriptors();
+  KeepStandardDescriptors(argv);
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);
   const sigset_t signals = BlockStopSignals();

@@ -67,7 +67,8 @@ SIGNALS
 
 ENVIRONMENT
   WEIR_SERVER      The server's address, where --server does not name one.
-  WEIR_API_KEY     The API key. Else --api-key-file; a key on the command line would show in the list of processes.
+  WEIR_API_KEY     The API key. Else --api-key-file; a key on the command line would show in the list of
+                   processes.
   WEIR_TLS, WEIR_CA, WEIR_CERT, WEIR_KEY, WEIR_API_KEY_FILE
                    As the options of these names; WEIR_TLS is true or false.
   GRPC_VERBOSITY   debug, info or error: gRPC's own log lines on standard error. Unset: none.

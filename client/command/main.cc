@@ -90,7 +90,7 @@ int Run(Context* context, const std::vector<std::string>& args) {
 }
 
 int Main(int argc, char** argv) {
-  KeepStandardDescriptors();
+  KeepStandardDescriptors(argv);
   std::signal(SIGPIPE, SIG_IGN);
   SilenceGrpcLog();
   const std::vector<std::string> args(argv + 1, argv + argc);

@@ -6,18 +6,23 @@
 
 #include <initializer_list>
 
-#include "runtime/base/check.h"
-
 namespace weir {
 
-void KeepStandardDescriptors() {
+void KeepStandardDescriptors(char** argv) {
+  bool taken = false;
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(fd, F_GETFD) >= 0) continue;
-    // The lowest free number is this one: those below are open. Input can only be written, output only be
-    // read.
-    const int opened = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-    WEIR_CHECK(opened == fd || opened < 0);
+    const int flags = fcntl(fd, F_GETFD);
+    // A descriptor that came with the program outlived an exec, so it has no close-on-exec.
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    taken = taken || flags >= 0;
+    // Input can only be written, output only be read.
+    const int null = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (null >= 0 && null != fd) {
+      dup2(null, fd);
+      close(null);
+    }
   }
+  if (taken) execv("/proc/self/exe", argv);
 }
 
 int64_t RaiseDescriptorLimit() {
