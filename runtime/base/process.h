@@ -5,9 +5,9 @@
 
 namespace weir {
 
-// Descriptors 0, 1 and 2 that the caller closed are opened so that their use fails with EBADF: else the next file or
-// socket would get their number, and be written to as if it were the output. Where a library was faster (gRPC opens one
-// when it is loaded), the program starts itself once more with `argv`.
+// Descriptors 0, 1 and 2 that the caller closed are opened so that their use fails with EBADF: else the next
+// file or socket would get their number, and be written to as if it were the output. Where a library was
+// faster (gRPC opens one when it is loaded), the program starts itself once more with `argv`.
 void KeepStandardDescriptors(char** argv);
 
 // Raises the limit of open descriptors to what the system allows this process. Returns the limit now.
