@@ -80,6 +80,7 @@ std::string PagedText(const SnapshotHeader& h) {
 }
 
 void SetPaged(const SnapshotShape& shape, SnapshotHeader* header) {
+  header->kv_layers = header->kv_heads = header->kv_head_dim = header->kv_block_tokens = header->kv_dtype = 0;
   if (shape.paged.num_layers == 0) return;
   header->kv_layers = static_cast<uint32_t>(shape.paged.num_layers);
   header->kv_heads = static_cast<uint32_t>(shape.paged.num_kv_heads);
@@ -291,6 +292,14 @@ absl::Status CheckSnapshotHeader(const ParsedHeader& parsed, const SnapshotShape
   for (uint32_t i = 0; i < header.num_pending; ++i)
     if (header.pending[i] < 0 || header.pending[i] >= shape.vocab_size)
       return SnapshotCorrupt("a pending token is not in the vocabulary");
+  // What is to be zero is zero: an accepted file is the one that its session exports as.
+  SnapshotHeader exact = header;
+  SetText(shape.mixer, exact.mixer);
+  SetPaged(shape, &exact);
+  std::fill(exact.pending + header.num_pending, exact.pending + kChunkTokens, 0);
+  std::fill(std::begin(exact.reserved), std::end(exact.reserved), 0);
+  if (std::memcmp(&exact, &header, sizeof(header)) != 0)
+    return SnapshotCorrupt("a part of its header that is to be zero is not");
   if (header.num_kv_blocks > shape.kv_blocks)
     return MakeError(
         absl::StatusCode::kResourceExhausted, "KV_CAPACITY_EXHAUSTED",

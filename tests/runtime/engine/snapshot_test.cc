@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -249,6 +251,30 @@ TEST(SnapshotModel, EveryDifferenceIsNamed) {
   std::string other = good;
   other[8] = 3;
   EXPECT_EQ(GetErrorDetails(harness.Check(other).status()).metadata[0].second, "format version");
+}
+
+// With checksums that are right: what is to be zero is, so that a file which is accepted exports as itself.
+TEST(SnapshotModel, WhatIsToBeZeroIsChecked) {
+  RunnerHarness harness(Options(false), {.slots = 2});
+  ASSERT_TRUE(harness.Create("a").ok());
+  harness.Run(RunnerHarness::Greedy({1, 2, 3}, 5, "a"));
+  const std::string good = harness.Export("a");
+  const auto header_bytes = static_cast<size_t>(harness.shape().header_bytes());
+  const auto repaired = [&](size_t at) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] + 1);
+    for (const size_t end : {header_bytes, bytes.size()}) {
+      SnapshotChecksum sum;
+      sum.Add(std::string_view(bytes).substr(0, end - 8));
+      const uint64_t checksum = sum.Get();
+      std::memcpy(bytes.data() + end - 8, &checksum, sizeof(checksum));
+    }
+    return bytes;
+  };
+  EXPECT_TRUE(harness.Check(repaired(header_bytes + 1)).ok());  // another state, but one that could be
+  for (const size_t at : {offsetof(SnapshotHeader, mixer) + 20, offsetof(SnapshotHeader, kv_heads),
+                          offsetof(SnapshotHeader, pending) + 40, offsetof(SnapshotHeader, reserved)})
+    EXPECT_TRUE(absl::IsDataLoss(harness.Check(repaired(at)).status())) << at;
 }
 
 TEST(SnapshotModel, ItsModelIsFoundAmongSeveral) {
