@@ -12,6 +12,14 @@ function(weir_library name)
   endif()
 endfunction()
 
+# weir_quick_to_compile(target): code that computes little is not optimised under sanitizers, which halves the time
+# to compile it.
+function(weir_quick_to_compile target)
+  if(WEIR_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # weir_test(name SOURCES a_test.cc ... DEPS lib ...): one GoogleTest program; each TEST is a ctest entry.
 function(weir_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
