@@ -241,7 +241,8 @@ v1::GenerateRequest WideRequest() {
 
 TEST(Generate, AReaderThatComesBackIsToldThatItWasTooSlow) {
   FixtureOptions options;
-  options.engine.reader_stall = absl::Milliseconds(200);
+  // Long enough that only the full socket makes tokens wait for it, however busy the machine is.
+  options.engine.reader_stall = absl::Seconds(2);
   options.server.stuck_write = absl::Seconds(60);
   ServerFixture fixture(OneFake({}, {.slots = 2}), options);
   grpc::ClientContext context;
