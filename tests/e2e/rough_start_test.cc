@@ -18,6 +18,9 @@ using ::testing::Not;
 
 // gRPC never accepts again once it had no descriptor for a connection.
 TEST(RoughStart, AServerThatCannotAcceptAnyMoreSaysSoAndEnds) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "UBSan's check of virtual calls needs a free descriptor itself";
+#endif
   const TempDir folder;
   WriteTinyModel(folder.path(), {});
   Process server({"/bin/sh", "-c",
