@@ -38,7 +38,7 @@ TEST(RoughStart, AServerThatCannotAcceptAnyMoreSaysSoAndEnds) {
     connections.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     connect(connections.back(), reinterpret_cast<sockaddr*>(&address), sizeof(address));
   }
-  EXPECT_EQ(server.Wait(), 5);
+  EXPECT_EQ(server.Wait(), 5) << server.output();
   EXPECT_THAT(server.output(), HasSubstr("ulimit -n"));
   for (const int fd : connections) close(fd);
 }
