@@ -134,11 +134,11 @@ absl::Status RunDelete(const SessionOptions& options, Context* context) {
   for (const std::string& id_or_name : options.names) {
     const std::string name = SessionResource(id_or_name);
     const absl::Status status = DeleteOne(client, name, options.etag, context);
-    if (absl::IsCancelled(status) || absl::IsUnavailable(status)) return status;
     if (!status.ok()) {
       // The last one's report is that of the command.
       if (!result.ok()) context->Report(result);
       result = status;
+      if (absl::IsCancelled(status) || absl::IsUnavailable(status)) break;
       continue;
     }
     if (context->json) context->out.WriteLine(JsonLine(Json{{"deleted", name}}));

@@ -170,6 +170,7 @@ void Engine::PostGarbage() {
 }
 
 void Engine::RunCopies() {
+  if (copies_.empty()) return;
   const absl::Time end = absl::Now() + kCopyTime;
   while (!copies_.empty()) {
     Copy copy = std::move(copies_.front());

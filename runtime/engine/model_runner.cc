@@ -155,11 +155,8 @@ SessionUse ModelRunner::UseOf(std::string_view owner) const {
       use.state_bytes += sessions_->StateBytes(turn->own);
   for (const auto& turn : waiting_) {
     if (turn->params.owner != owner) continue;
-    const Sequence& sequence = turn->sequence();
-    const int64_t blocks = KvPool::BlocksFor(TokensToReserve(turn->params, sequence)) -
-                           static_cast<int64_t>(sequence.blocks.blocks().size());
     if (turn->session == nullptr) use.state_bytes += sessions_->arena().slot_bytes();
-    use.state_bytes += std::max<int64_t>(0, blocks) * sessions_->kv().block_bytes();
+    use.state_bytes += std::max<int64_t>(0, MissingBlocks(turn.get())) * sessions_->kv().block_bytes();
   }
   return use;
 }

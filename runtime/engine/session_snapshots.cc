@@ -29,6 +29,15 @@ absl::Status NotFinite(const Session& session) {
       {{"session", fmt::format("sessions/{}", session.id)}});
 }
 
+// A step writes one piece of the image's body; true when all of it is written.
+auto WriteInPieces(std::shared_ptr<const SnapshotImage> image, BodyWriter writer) {
+  return [image = std::move(image), writer]() mutable {
+    const char* const at = image->body.get() + (image->header.body_bytes - writer.remaining());
+    writer.Write(at, std::min(writer.remaining(), kCopyBytes));
+    return writer.remaining() == 0;
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<Session*> SessionTable::FindIdle(std::string_view id, std::string_view owner,
@@ -145,11 +154,7 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::Rollback(std::string_vi
   }
   session->busy = true;
   PiecewiseWork<SessionInfo> work;
-  work.step = [image, writer = BodyWriter(sequence, image->header.body_bytes, arena_, kv_)]() mutable {
-    const char* const at = image->body.get() + (image->header.body_bytes - writer.remaining());
-    writer.Write(at, std::min(writer.remaining(), kCopyBytes));
-    return writer.remaining() == 0;
-  };
+  work.step = WriteInPieces(image, BodyWriter(sequence, image->header.body_bytes, arena_, kv_));
   work.finish = [this, session, image](absl::Time now) {
     RestoreSequence(image->header, &session->sequence);
     ++session->turns;
@@ -192,11 +197,7 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::StartImport(
         {{"blocks", std::to_string(KvPool::BlocksFor(header.position()))},
          {"free", std::to_string(kv_.num_free())}},
         absl::Seconds(1));
-  work.step = [image, writer = BodyWriter(*sequence, header.body_bytes, arena_, kv_)]() mutable {
-    const char* const at = image->body.get() + (image->header.body_bytes - writer.remaining());
-    writer.Write(at, std::min(writer.remaining(), kCopyBytes));
-    return writer.remaining() == 0;
-  };
+  work.step = WriteInPieces(image, BodyWriter(*sequence, header.body_bytes, arena_, kv_));
   work.finish = [this, image, sequence, params = std::move(params)](absl::Time now) {
     RestoreSequence(image->header, sequence);
     return Insert(params, std::move(*sequence), now);

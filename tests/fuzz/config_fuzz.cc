@@ -1,13 +1,8 @@
 // config.json and generation_config.json. The first byte chooses the architecture; 0 leaves it to the file.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
-#include "fmt/format.h"
 #include "model/config/generation_config.h"
 #include "model/config/model_config.h"
 #include "model/mixers/family_table.h"
