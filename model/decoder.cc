@@ -46,9 +46,11 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const DecoderFamily& fami
     Block block;
     WEIR_ASSIGN_OR_RETURN(block.mixer_norm, loader.Vector(prefix + shape.mixer_norm_name, shape.d_model));
     WEIR_ASSIGN_OR_RETURN(block.mixer, family.LoadMixer(loader, prefix));
-    WEIR_ASSIGN_OR_RETURN(block.mlp_norm, loader.Vector(prefix + shape.mlp_norm_name, shape.d_model));
-    WEIR_ASSIGN_OR_RETURN(block.mlp,
-                          GatedMlp::Load(loader, prefix + shape.mlp_prefix, shape.d_model, shape.d_ff));
+    if (shape.d_ff > 0) {
+      WEIR_ASSIGN_OR_RETURN(block.mlp_norm, loader.Vector(prefix + shape.mlp_norm_name, shape.d_model));
+      WEIR_ASSIGN_OR_RETURN(block.mlp,
+                            GatedMlp::Load(loader, prefix + shape.mlp_prefix, shape.d_model, shape.d_ff));
+    }
     block.first_state = num_states;
     block.num_states = static_cast<int>(block.mixer->States().size());
     num_states += block.num_states;
@@ -97,22 +99,25 @@ TokenCost Decoder::token_cost() const {
   // Two flops per weight that is multiplied; the embedding is only looked up, the head is used for chosen
   // rows.
   int64_t weights = 0;
-  for (const Block& block : blocks_) weights += block.mixer->parameter_count() + block.mlp.parameter_count();
+  for (const Block& block : blocks_)
+    weights += block.mixer->parameter_count() + (block.mlp ? block.mlp->parameter_count() : 0);
   return {2.0 * static_cast<double>(weights), flops_per_position_};
 }
 
 int64_t Decoder::parameter_count() const {
   int64_t count = embedding_.n() * embedding_.k() + head_.n() * head_.k() + shape_.d_model;
-  for (const Block& block : blocks_)
-    count += block.mixer->parameter_count() + block.mlp.parameter_count() + 2 * shape_.d_model;
+  for (const Block& block : blocks_) {
+    count += block.mixer->parameter_count() + shape_.d_model;
+    if (block.mlp) count += block.mlp->parameter_count() + shape_.d_model;
+  }
   return count;
 }
 
 int64_t Decoder::weight_bytes() const {
   int64_t bytes = embedding_.bytes() + head_.bytes() + final_norm_.bytes();
   for (const Block& block : blocks_)
-    bytes += block.mixer->weight_bytes() + block.mlp.weight_bytes() + block.mixer_norm.bytes() +
-             block.mlp_norm.bytes();
+    bytes += block.mixer->weight_bytes() + block.mixer_norm.bytes() + block.mlp_norm.bytes() +
+             (block.mlp ? block.mlp->weight_bytes() : 0);
   return bytes;
 }
 
@@ -122,7 +127,7 @@ int64_t Decoder::WorkspaceBytes(int max_tokens, int max_logits, int64_t max_posi
   int64_t layer = 0;
   for (const Block& block : blocks_)
     layer = std::max({layer, block.mixer->WorkspaceBytes(max_tokens, max_positions, num_threads),
-                      block.mlp.WorkspaceBytes(max_tokens)});
+                      block.mlp ? block.mlp->WorkspaceBytes(max_tokens) : 0});
   const int64_t head = Workspace::BytesFor(DType::kF32, max_logits * shape_.d_model);
   return 2 * rows + std::max(layer, head);
 }
@@ -144,8 +149,9 @@ void Decoder::Forward(const StepInput& input, const StepState& state, TensorView
     if (block.paged_layer >= 0) mixer_state.paged = &state.paged[block.paged_layer];
     norm(x, block.mixer_norm, normed);
     block.mixer->Forward(batch, normed, mixer_state, x, workspace, stream);
+    if (!block.mlp) continue;
     norm(x, block.mlp_norm, normed);
-    block.mlp.Forward(normed, x, workspace, stream);
+    block.mlp->Forward(normed, x, workspace, stream);
   }
   if (logits.num_rows() == 0) return;
   const TensorView wanted = workspace.F32(logits.num_rows(), shape_.d_model);

@@ -1,8 +1,10 @@
-// Decoder: embedding, blocks of (norm, mixer, norm, MLP), final norm and head: every model that Weir serves.
+// Decoder: embedding, blocks of (norm, mixer) and, where the family has one, (norm, MLP), final norm and
+// head: every model that Weir serves.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,8 +44,8 @@ class Decoder final : public LanguageModel {
   struct Block {
     DeviceTensor mixer_norm;  // f32 [d_model]
     std::unique_ptr<SequenceMixer> mixer;
-    DeviceTensor mlp_norm;  // f32 [d_model]
-    GatedMlp mlp;
+    DeviceTensor mlp_norm;  // f32 [d_model]; empty without an MLP
+    std::optional<GatedMlp> mlp;
     int first_state = 0;  // among States()
     int num_states = 0;
     int paged_layer = -1;  // among the KV pool's layers

@@ -13,16 +13,17 @@
 
 namespace weir {
 
-// Sizes and tensor names that every pre-norm decoder has: embedding, blocks of norm + mixer and norm + MLP,
-// final norm, head.
+// Sizes and tensor names that every pre-norm decoder has: embedding, blocks of norm + mixer and, where d_ff
+// is not 0, norm + MLP, final norm, head.
 struct DecoderShape {
   int64_t d_model = 0;
   int64_t num_layers = 0;
   int64_t vocab_size = 0;
-  int64_t d_ff = 0;
+  int64_t d_ff = 0;           // 0: blocks of norm + mixer alone
   int64_t context_limit = 0;  // 0: none
   float norm_eps = 1e-5f;
   bool tied = false;
+  std::string layers_prefix = "model.layers.";
   std::string embedding_name;
   std::string final_norm_name;
   std::string head_name;
@@ -30,7 +31,7 @@ struct DecoderShape {
   std::string mlp_norm_name;
   std::string mlp_prefix;
 
-  std::string LayerPrefix(int64_t layer) const { return "model.layers." + std::to_string(layer) + "."; }
+  std::string LayerPrefix(int64_t layer) const { return layers_prefix + std::to_string(layer) + "."; }
 };
 
 struct FamilyOptions {
