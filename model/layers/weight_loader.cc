@@ -45,12 +45,7 @@ absl::StatusOr<PackedMatrix> WeightLoader::Matrix(std::span<const MatrixPart> pa
 absl::StatusOr<DeviceTensor> WeightLoader::Vector(const std::string& name, int64_t n) const {
   WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, weights_.Get(name, {n}));
   WEIR_RETURN_IF_ERROR(tensor.CheckFinite());
-  const std::vector<float> values = tensor.ToF32();
-  WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(n * static_cast<int64_t>(sizeof(float))));
-  device_.stream().CopyToDevice(buffer.data(), values.data(), buffer.bytes());
-  WEIR_RETURN_IF_ERROR(device_.stream().Synchronize());
-  const TensorView view(buffer.data(), DType::kF32, {n});
-  return DeviceTensor(std::move(buffer), view);
+  return Upload(tensor.ToF32());
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart> parts,
@@ -69,12 +64,21 @@ absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart
   return Upload(transposed, width, channels);
 }
 
+absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values) const {
+  return UploadAs(values, {static_cast<int64_t>(values.size())});
+}
+
 absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values, int64_t rows,
                                                   int64_t columns) const {
+  return UploadAs(values, {rows, columns});
+}
+
+absl::StatusOr<DeviceTensor> WeightLoader::UploadAs(std::span<const float> values,
+                                                    std::initializer_list<int64_t> shape) const {
   WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(static_cast<int64_t>(values.size_bytes())));
   device_.stream().CopyToDevice(buffer.data(), values.data(), buffer.bytes());
   WEIR_RETURN_IF_ERROR(device_.stream().Synchronize());
-  const TensorView view(buffer.data(), DType::kF32, {rows, columns});
+  const TensorView view(buffer.data(), DType::kF32, shape);
   return DeviceTensor(std::move(buffer), view);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,11 +49,15 @@ class WeightLoader {
   absl::StatusOr<DeviceTensor> Vector(const std::string& name, int64_t n) const;
   // Depthwise filters [channels_i, 1, width], on top of each other, as f32 [width, channels].
   absl::StatusOr<DeviceTensor> ConvFilter(std::span<const MatrixPart> parts, int64_t width) const;
+  absl::StatusOr<DeviceTensor> Upload(std::span<const float> values) const;  // f32 [n]
   absl::StatusOr<DeviceTensor> Upload(std::span<const float> values, int64_t rows, int64_t columns) const;
 
   const WeightMap& weights() const { return weights_; }
 
  private:
+  absl::StatusOr<DeviceTensor> UploadAs(std::span<const float> values,
+                                        std::initializer_list<int64_t> shape) const;
+
   const WeightMap& weights_;
   Device& device_;
   const bool f32_only_;

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "model/mixers/linear_attention.h"
+#include "model/mixers/mamba.h"
 #include "model/mixers/softmax.h"
 #include "runtime/base/error.h"
 
@@ -16,8 +17,9 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {"LlamaForCausalLM", ReadLlamaFamily},
-    {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
+    {"LlamaForCausalLM", ReadLlamaFamily},    {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
+    {"MambaForCausalLM", ReadMambaFamily},    {"FalconMambaForCausalLM", ReadFalconMambaFamily},
+    {"mamba_ssm Mamba1", ReadMambaSsmFamily},
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Whole decoders against what others computed: llama2.c's stories260K, and the zoo's twins in PyTorch.
+// Whole decoders against what others computed: llama2.c's stories260K, llama.cpp's Mamba, and the zoo's twins
+// in PyTorch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -57,6 +58,29 @@ TEST(Reference, Stories260kLogitsGreedyIdsAndText) {
   EXPECT_EQ(model->tokenizer->Decode(ids).substr(0, 60),
             expected["greedy_text"].get<std::string>().substr(0, 60));
 }
+
+// Logits that llama.cpp gave after six tokens; in one step, and one by one.
+void ExpectLlamaCppLogits(const std::string& name) {
+  const std::string folder = WEIR_SOURCE_DIR "/../shared/data/" + name;
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs ../shared/data/" << name;
+  const std::unique_ptr<Device> device = CreateCpuDevice(2);
+  LoadOptions options;
+  options.ids_only = true;
+  const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, options);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ModelHarness harness(model->decoder, *device);
+  const json expected = ReadJson(folder + "/expected.json");
+  const auto prompt = expected.at("prompt_token_ids").get<std::vector<int32_t>>();
+  const auto want = expected.at("logits_after_last_prompt_token").get<std::vector<float>>();
+  for (const int cut : {100, 1}) {
+    ModelHarness::Sequence sequence = harness.NewSequence();
+    const std::vector<float> logits = harness.Feed(&sequence, prompt, {cut}).back();
+    ASSERT_EQ(logits.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(logits[i], want[i], 1e-4) << "id " << i;
+  }
+}
+
+TEST(Reference, MambaLogitsEqualLlamaCpp) { ExpectLlamaCppLogits("mamba-llamacpp"); }
 
 class Zoo : public ::testing::TestWithParam<std::string> {};
 
