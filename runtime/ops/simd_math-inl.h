@@ -78,24 +78,29 @@ HWY_INLINE float Sum2(const float* a, const float* b, size_t count, Function fun
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, sum1)));
 }
 
-// 2^n · 2^f for a whole number n (`shifted` is n + kExp2Magic) and |f| <= 1/2, relative error below 2e-7: a
-// minimax polynomial whose constant term is exactly 1, so that 2^0 is 1. NaN stays NaN.
-inline constexpr float kExp2Magic = 12582912.0f;  // 1.5 · 2^23: adding it rounds to a whole number
+// 2^f for |f| <= 1/2, relative error below 2e-7: a minimax polynomial whose constant term is exactly 1.
 template <class DF>
-HWY_INLINE hn::Vec<DF> Exp2OfParts(DF d, hn::Vec<DF> shifted, hn::Vec<DF> f) {
+HWY_INLINE hn::Vec<DF> Exp2OfFraction(DF d, hn::Vec<DF> f) {
   auto p = hn::Set(d, 0.0013264728477224708f);
   p = hn::MulAdd(p, f, hn::Set(d, 0.009671513922512531f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.05550733581185341f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.24022242426872253f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+  return hn::MulAdd(p, f, hn::Set(d, 1.0f));
+}
+
+// 2^n · 2^f for a whole number n; `shifted` is n + kExp2Magic. NaN stays NaN.
+inline constexpr float kExp2Magic = 12582912.0f;  // 1.5 · 2^23: adding it rounds to a whole number
+template <class DF>
+HWY_INLINE hn::Vec<DF> Exp2OfParts(DF d, hn::Vec<DF> shifted, hn::Vec<DF> f) {
 #if HWY_TARGET == HWY_AVX3
-  return hn::Vec<DF>{_mm512_scalef_ps(p.raw, hn::Sub(shifted, hn::Set(d, kExp2Magic)).raw)};
+  const auto n = hn::Sub(shifted, hn::Set(d, kExp2Magic));
+  return hn::Vec<DF>{_mm512_scalef_ps(Exp2OfFraction(d, f).raw, n.raw)};
 #else
   // A multiplication rather than an addition of exponents: NaN times anything is NaN.
   const hn::RebindToSigned<DF> di;
   const auto exponent = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 0x3f800000));
-  return hn::Mul(p, hn::BitCast(d, exponent));
+  return hn::Mul(Exp2OfFraction(d, f), hn::BitCast(d, exponent));
 #endif
 }
 
@@ -109,10 +114,16 @@ constexpr float kExp2Zero = -127.0f;
 // 2^x for x <= 0: Cody-Waite reduction. Results below 2^-126 may be zero. NaN stays NaN.
 template <class DF>
 HWY_INLINE hn::Vec<DF> Exp2NonPositive(DF d, hn::Vec<DF> x) {
+#if HWY_TARGET == HWY_AVX3
+  // Three instructions fewer, and the fraction of an infinity is 0.
+  const hn::Vec<DF> f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  return hn::Vec<DF>{_mm512_scalef_ps(Exp2OfFraction(d, f).raw, hn::Sub(x, f).raw)};
+#else
   const auto magic = hn::Set(d, kExp2Magic);
   x = hn::Max(hn::Set(d, kExp2Zero), x);  // this order keeps NaN on x86
   const auto shifted = hn::Add(x, magic);
   return Exp2OfParts(d, shifted, hn::Sub(x, hn::Sub(shifted, magic)));
+#endif
 }
 
 // exp(x) for x <= 0, as exact for large x as for small: ln 2 is subtracted in two parts.
@@ -128,11 +139,26 @@ HWY_INLINE V ExpNonPositive(V x) {
   return Exp2OfParts(d, shifted, hn::Mul(r, log2e));
 }
 
+// log(1 + x) for x in [0, 1], relative error below 2e-7: x times a minimax polynomial.
+HWY_INLINE V Log1pOfUnit(V x) {
+  const F32 d;
+  V p = hn::Set(d, 0.005364815704524517f);
+  p = hn::MulAdd(p, x, hn::Set(d, -0.030065760016441345f));
+  p = hn::MulAdd(p, x, hn::Set(d, 0.0792044848203659f));
+  p = hn::MulAdd(p, x, hn::Set(d, -0.13753798604011536f));
+  p = hn::MulAdd(p, x, hn::Set(d, 0.1915365308523178f));
+  p = hn::MulAdd(p, x, hn::Set(d, -0.24857163429260254f));
+  p = hn::MulAdd(p, x, hn::Set(d, 0.3332132399082184f));
+  p = hn::MulAdd(p, x, hn::Set(d, -0.49999648332595825f));
+  p = hn::MulAdd(p, x, hn::Set(d, 1.0f));
+  return hn::Mul(p, x);
+}
+
 // log(1 + exp(x)); NaN stays NaN.
 HWY_INLINE V Softplus(V x) {
   const F32 d;
   const V zero = hn::Zero(d);
-  const V rest = hn::Log1p(d, ExpNonPositive(hn::Neg(hn::Abs(x))));
+  const V rest = Log1pOfUnit(ExpNonPositive(hn::Neg(hn::Abs(x))));
   return hn::Add(hn::IfThenElse(hn::Gt(x, zero), x, zero), rest);
 }
 
@@ -140,7 +166,7 @@ HWY_INLINE V Softplus(V x) {
 HWY_INLINE V Silu(V x) {
   const F32 d;
   const V one = hn::Set(d, 1.0f);
-  const V e = hn::Exp(d, hn::Neg(hn::Abs(x)));
+  const V e = ExpNonPositive(hn::Neg(hn::Abs(x)));
   const V numerator = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one);
   return hn::Mul(x, hn::Div(numerator, hn::Add(one, e)));
 }
