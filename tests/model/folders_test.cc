@@ -61,7 +61,7 @@ std::vector<float> Floats(const TensorSpec& tensor) {
 }
 
 TEST_F(Folders, ElementTypesMayMix) {
-  for (const char* mixer : {"softmax", "linear_attention"}) {
+  for (const char* mixer : {"softmax", "linear_attention", "mamba", "falcon_mamba"}) {
     TinyModelOptions options;
     options.mixer = mixer;
     const TempDir mixed, plain;
@@ -161,7 +161,7 @@ TEST_F(Folders, SES_17_BytesPerSessionDoNotDependOnTheContext) {
 }
 
 TEST_F(Folders, KeysThatChangeNothingMayBeThere) {
-  for (const char* mixer : {"softmax", "linear_attention"}) {
+  for (const char* mixer : {"softmax", "linear_attention", "mamba", "falcon_mamba"}) {
     TinyModelOptions options;
     options.mixer = mixer;
     const TempDir folder;

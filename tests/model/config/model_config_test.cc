@@ -29,6 +29,19 @@ TEST(ModelConfig, AnUnnamedArchitectureIsAnError) {
   EXPECT_FALSE(Architecture(Reader(R"({"architectures":[1]})")).ok());
 }
 
+// The authors' mamba_ssm names none; its keys tell it.
+TEST(ModelConfig, ALayoutWithoutAnArchitectureIsKnownByItsKeys) {
+  EXPECT_EQ(Architecture(Reader(R"({"d_model":8,"n_layer":2})")).value(), "mamba_ssm Mamba1");
+  EXPECT_EQ(Architecture(Reader(R"({"d_model":8,"n_layer":2,"ssm_cfg":{}})")).value(), "mamba_ssm Mamba1");
+  EXPECT_EQ(Architecture(Reader(R"({"d_model":8,"n_layer":2,"ssm_cfg":{"layer":"Mamba2"}})")).value(),
+            "mamba_ssm Mamba2");
+  EXPECT_FALSE(Architecture(Reader(R"({"d_model":8,"n_layer":2,"ssm_cfg":{"layer":2}})")).ok());
+  EXPECT_FALSE(Architecture(Reader(R"({"d_model":8,"n_layer":2,"ssm_cfg":"Mamba2"})")).ok());
+  EXPECT_FALSE(Architecture(Reader(R"({"d_model":8})")).ok());
+  // Hugging Face's conversions keep the authors' keys beside their own.
+  EXPECT_EQ(Architecture(Reader(R"({"architectures":["A"],"d_model":8,"n_layer":2})")).value(), "A");
+}
+
 TEST(ModelConfig, LOD_09_TyingFallsBackToTheFamily) {
   EXPECT_TRUE(TieWordEmbeddings(Reader(R"({"tie_word_embeddings":true})"), false).value());
   EXPECT_FALSE(TieWordEmbeddings(Reader(R"({"tie_word_embeddings":false})"), true).value());
