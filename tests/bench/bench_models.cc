@@ -35,19 +35,30 @@ LoadedModel Load(const std::string& folder, Device& device) {
 
 }  // namespace
 
-LoadedModel Synthesize135M(const std::string& mixer, Device& device) {
-  const testing::TempDir folder;
+void WriteSynthetic(const std::string& folder, const std::string& mixer) {
   testing::TinyModelOptions options;
   options.mixer = mixer;
   options.dtype = DType::kBF16;
+  if (mixer == "mamba") {
+    options.vocab_size = 50280;
+    options.d_model = 768;
+    options.num_layers = 24;
+    options.mamba = {.d_inner = 1536, .state_dim = 16, .dt_rank = 48};
+    return WriteTinyModel(folder, options);
+  }
   options.vocab_size = 49152;
   options.d_model = 576;
   options.num_layers = 30;
   options.num_heads = 9;
   options.num_kv_heads = 3;
   options.d_ff = 1536;
-  WriteTinyModel(folder.path(), options);
-  RaisePositions(folder.path());
+  WriteTinyModel(folder, options);
+  RaisePositions(folder);
+}
+
+LoadedModel Synthesize(const std::string& mixer, Device& device) {
+  const testing::TempDir folder;
+  WriteSynthetic(folder.path(), mixer);
   return Load(folder.path(), device);
 }
 

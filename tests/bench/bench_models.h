@@ -7,10 +7,11 @@
 
 namespace weir::bench {
 
-// Random bf16 weights at the shape of a 135M Llama: 30 layers, hidden 576, 9 heads over 3 KV heads, ffn 1536,
-// vocabulary 49152, tied; 32768 positions. `mixer`: "softmax" or "linear_attention" (with convolution and
-// gate).
-LoadedModel Synthesize135M(const std::string& mixer, Device& device);
+// Random bf16 weights, tied, at the shape of a public model. "softmax" and "linear_attention" (with
+// convolution and gate): a 135M Llama of 30 layers, hidden 576, 9 heads over 3 KV heads, ffn 1536, vocabulary
+// 49152, 32768 positions. "mamba": mamba-130m, 24 layers, hidden 768, inner 1536, state 16, vocabulary 50280.
+void WriteSynthetic(const std::string& folder, const std::string& mixer);
+LoadedModel Synthesize(const std::string& mixer, Device& device);
 
 // `tales-linear` or `tales-softmax`. The latter's limit of positions is raised to 32768, to hold the long
 // prompts of the benchmarks; the weights are the same.

@@ -1,6 +1,8 @@
-// The model alone, without engine and sampler, at the shape of a 135M Llama and with random weights: decode
-// of 1 to 256 sequences, decode at depth, and prefill, held against what the machine allows in the same run.
-// Rates are those of the median step.
+// The model alone, without engine and sampler, at the shapes of a 135M Llama and of mamba-130m and with
+// random weights: decode of 1 to 256 sequences, decode at depth, prefill and loading, held against what the
+// machine allows in the same run. Rates are those of the median step.
+#include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "tests/bench/bench_models.h"
 #include "tests/bench/machine_limits.h"
 #include "tests/support/model_harness.h"
+#include "tests/support/temp_dir.h"
 
 namespace weir::bench {
 namespace {
@@ -56,7 +59,7 @@ const LoadedModel& TheModel(const std::string& mixer) {
   static std::map<std::string, LoadedModel> models;
   const auto it = models.find(mixer);
   if (it != models.end()) return it->second;
-  return models.emplace(mixer, Synthesize135M(mixer, TheDevice())).first->second;
+  return models.emplace(mixer, Synthesize(mixer, TheDevice())).first->second;
 }
 
 // One harness at a time: google-benchmark calls a function several times to find its number of iterations,
@@ -123,7 +126,9 @@ double DecodeSteps(benchmark::State& state, int64_t depth) {
 }
 
 // Counters: tokens/s of all sequences; times_batch_1; of_read: weight bytes read a second over the read
-// bandwidth (the aim at batch 1); of_read_with_state: the same with the bytes of state.
+// bandwidth (the aim at batch 1); of_read_with_state: the same with the bytes of state; of_limit: the time
+// that reading the weights or, where it takes longer, multiplying with them at the rate of Weir's own 2048^3
+// takes, and moving the state, over the time of a step.
 void BM_Decode(benchmark::State& state, const std::string& mixer) {
   static std::map<std::string, double> batch_1;
   const auto batch = state.range(0);
@@ -146,9 +151,12 @@ void BM_Decode(benchmark::State& state, const std::string& mixer) {
   state.counters["tokens/s"] = rate;
   if (batch_1[mixer] > 0) state.counters["times_batch_1"] = rate / batch_1[mixer];
   state.counters["of_read"] = weights / step / TheLimits().bandwidth;
-  state.counters["of_read_with_state"] =
-      (weights + static_cast<double>(batch) * StateTraffic(*model.decoder, kShortDepth)) / step /
-      TheLimits().bandwidth;
+  const double states = static_cast<double>(batch) * StateTraffic(*model.decoder, kShortDepth);
+  state.counters["of_read_with_state"] = (weights + states) / step / TheLimits().bandwidth;
+  // A tied model multiplies with each of its parameters once per token.
+  const double flops = 2.0 * static_cast<double>(model.parameter_count) * static_cast<double>(batch);
+  const double products = std::max(weights / TheLimits().bandwidth, flops / TheLimits().matmul);
+  state.counters["of_limit"] = (products + states / TheLimits().bandwidth) / step;
 }
 
 // One softmax sequence at depth range(0). Counters: tokens/s; of_allowed: over what the bytes of weights and
@@ -174,9 +182,9 @@ void BM_DecodeAtDepth(benchmark::State& state) {
 }
 
 // A prompt of range(0) tokens in steps of 512, logits of the last token only. Counters: tokens/s; GFLOP/s of
-// the weights' products and attention; their share of the peaks; of_aim: over 3000 tokens/s, scaled by
+// the weights' products and attention; their share of the peaks; of_aim: over `aim` tokens/s, scaled by
 // oneDNN's 2048^3 in this run over 1.5 TFLOP/s.
-void BM_Prefill(benchmark::State& state, const std::string& mixer) {
+void BM_Prefill(benchmark::State& state, const std::string& mixer, double aim) {
   const int64_t n = state.range(0);
   testing::HarnessOptions options;
   options.slots = 1;
@@ -200,11 +208,34 @@ void BM_Prefill(benchmark::State& state, const std::string& mixer) {
   state.counters["GFLOP/s"] = flops * 1e-9;
   state.counters["of_matmul_2048"] = flops / limits.matmul;
   if (limits.registers > 0) state.counters["of_registers"] = flops / limits.registers;
-  if (limits.dnnl > 0) state.counters["of_aim"] = rate / (3000 * limits.dnnl / 1.5e12);
+  if (limits.dnnl > 0) state.counters["of_aim"] = rate / (aim * limits.dnnl / 1.5e12);
 }
 
+// From a folder on disk, in the page cache, to a model that can serve.
+// Counter: bytes of weights a second.
+void BM_Load(benchmark::State& state, const std::string& mixer) {
+  const testing::TempDir folder;
+  WriteSynthetic(folder.path(), mixer);
+  const auto bytes = static_cast<double>(std::filesystem::file_size(folder.File("model.safetensors")));
+  std::vector<double> seconds;
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    const absl::StatusOr<LoadedModel> model = LoadModel(folder.path(), TheDevice(), {});
+    seconds.push_back(SecondsSince(start));
+    WEIR_CHECK(model.ok());
+  }
+  state.counters["MB/s"] = bytes * 1e-6 / Quantile(&seconds, 0.5);
+}
+
+constexpr double kLlamaAim = 3000;
+constexpr double kMambaAim = 5300;  // oneDNN's rate for the projections, and a fused scan
+
 BENCHMARK_CAPTURE(BM_Decode, softmax, "softmax")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, softmax, "softmax")->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, softmax, "softmax", kLlamaAim)
+    ->Arg(512)
+    ->Arg(2048)
+    ->Iterations(5)
+    ->UseRealTime();
 BENCHMARK(BM_DecodeAtDepth)->Arg(1024)->Arg(4096)->Arg(16384)->UseRealTime();
 BENCHMARK_CAPTURE(BM_Decode, linear, "linear_attention")
     ->Arg(1)
@@ -213,7 +244,14 @@ BENCHMARK_CAPTURE(BM_Decode, linear, "linear_attention")
     ->Arg(64)
     ->Arg(256)
     ->UseRealTime();
-BENCHMARK_CAPTURE(BM_Prefill, linear, "linear_attention")->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, linear, "linear_attention", kLlamaAim)
+    ->Arg(512)
+    ->Arg(2048)
+    ->Iterations(5)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Decode, mamba, "mamba")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, mamba, "mamba", kMambaAim)->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Load, mamba, "mamba")->Iterations(3)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace weir::bench
