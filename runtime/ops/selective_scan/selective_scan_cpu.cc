@@ -65,6 +65,7 @@ HWY_INLINE void ScanToken(const ScanBlock& block, int64_t t, int64_t column, siz
       V a = hn::LoadU(d, tile.a + n * tile.a_stride + v * lanes);
       if (!kScaled) a = hn::Mul(a, hn::Set(d, kLog2E));
       float* h = tile.h + n * tile.h_stride + v * lanes;
+      if (!kScaled) __builtin_prefetch(h + kVectors * lanes, 1);  // of the next tile, which comes from memory
       const V decay = Exp2NonPositive(d, hn::Mul(delta[v], a));
       const V state = hn::MulAdd(decay, hn::LoadU(d, h), hn::Mul(delta_u[v], b_n));
       hn::StoreU(state, d, h);
