@@ -43,14 +43,15 @@ absl::StatusOr<PackedMatrix> WeightLoader::Matrix(std::span<const MatrixPart> pa
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::Vector(const std::string& name, int64_t n) const {
-  WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, weights_.Get(name, {n}));
+  WEIR_ASSIGN_OR_RETURN(const std::vector<float> values, Values(name, {n}));
+  return Upload(values);
+}
+
+absl::StatusOr<std::vector<float>> WeightLoader::Values(const std::string& name,
+                                                        const std::vector<int64_t>& shape) const {
+  WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, weights_.Get(name, shape));
   WEIR_RETURN_IF_ERROR(tensor.CheckFinite());
-  const std::vector<float> values = tensor.ToF32();
-  WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(n * static_cast<int64_t>(sizeof(float))));
-  device_.stream().CopyToDevice(buffer.data(), values.data(), buffer.bytes());
-  WEIR_RETURN_IF_ERROR(device_.stream().Synchronize());
-  const TensorView view(buffer.data(), DType::kF32, {n});
-  return DeviceTensor(std::move(buffer), view);
+  return tensor.ToF32();
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart> parts,
@@ -71,10 +72,16 @@ absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart
 
 absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values, int64_t rows,
                                                   int64_t columns) const {
+  WEIR_ASSIGN_OR_RETURN(DeviceTensor flat, Upload(values));
+  const TensorView view(flat.view().raw(), DType::kF32, {rows, columns});
+  return DeviceTensor(std::move(flat).TakeBuffer(), view);
+}
+
+absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values) const {
   WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(static_cast<int64_t>(values.size_bytes())));
   device_.stream().CopyToDevice(buffer.data(), values.data(), buffer.bytes());
   WEIR_RETURN_IF_ERROR(device_.stream().Synchronize());
-  const TensorView view(buffer.data(), DType::kF32, {rows, columns});
+  const TensorView view(buffer.data(), DType::kF32, {static_cast<int64_t>(values.size())});
   return DeviceTensor(std::move(buffer), view);
 }
 

@@ -4,6 +4,7 @@
 
 #include "fmt/format.h"
 #include "model/mixers/linear_attention.h"
+#include "model/mixers/mamba2.h"
 #include "model/mixers/softmax.h"
 #include "runtime/base/error.h"
 
@@ -18,6 +19,8 @@ struct Row {
 constexpr Row kTable[] = {
     {"LlamaForCausalLM", ReadLlamaFamily},
     {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
+    {"Mamba2ForCausalLM", ReadMamba2Family},
+    {"PerformerForCausalLM", ReadPerformerFamily},
 };
 
 }  // namespace

@@ -87,6 +87,14 @@ HWY_INLINE V Silu(V x) {
   return hn::Mul(x, hn::Div(numerator, hn::Add(one, e)));
 }
 
+// log(1 + exp(x)) through exp(-|x|), which cannot overflow. NaN stays NaN.
+HWY_INLINE V Softplus(V x) {
+  const F32 d;
+  const V e = hn::Exp(d, hn::Neg(hn::Abs(x)));
+  const V positive = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Zero(d), x);
+  return hn::Add(positive, hn::Log1p(d, e));
+}
+
 // elu(x) + 1; NaN fails the comparison and stays NaN.
 HWY_INLINE V EluPlusOne(V x) {
   const F32 d;
