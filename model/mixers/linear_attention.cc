@@ -128,17 +128,24 @@ class LinearAttentionMixer final : public SequenceMixer {
       const TensorView phi_q = workspace.F32(num_tokens, config_.num_heads * config_.num_features);
       const TensorView phi_k = workspace.F32(num_tokens, config_.num_kv_heads * config_.num_features);
       log_decay = workspace.F32(num_tokens, config_.num_kv_heads);
-      FavorArgs favor = {
-          .batch = batch, .x = q, .features = features_.view(), .num_heads = config_.num_heads, .y = phi_q};
-      Launch(kFavor, favor, stream);
-      favor = {.batch = batch,
-               .x = k,
-               .features = features_.view(),
-               .num_heads = config_.num_kv_heads,
-               .y = phi_k,
-               .maximum = state.fixed[4],
-               .log_decay = log_decay};
-      Launch(kFavor, favor, stream);
+      Launch(kFavor,
+             {.batch = batch,
+              .x = q,
+              .features = features_.view(),
+              .num_heads = config_.num_heads,
+              .y = phi_q,
+              .maximum = {},
+              .log_decay = {}},
+             stream);
+      Launch(kFavor,
+             {.batch = batch,
+              .x = k,
+              .features = features_.view(),
+              .num_heads = config_.num_kv_heads,
+              .y = phi_k,
+              .maximum = state.fixed[4],
+              .log_decay = log_decay},
+             stream);
       q = phi_q;
       k = phi_k;
     } else {

@@ -52,8 +52,9 @@ class Mamba2Mixer final : public SequenceMixer {
     }
     const MatrixPart filter = {prefix + "conv1d.weight", config.conv_dim()};
     WEIR_ASSIGN_OR_RETURN(mixer->conv_, loader.ConvFilter(std::span(&filter, 1), config.conv_size));
-    if (config.conv_bias)
+    if (config.conv_bias) {
       WEIR_ASSIGN_OR_RETURN(mixer->conv_bias_, loader.Vector(prefix + "conv1d.bias", config.conv_dim()));
+    }
     WEIR_ASSIGN_OR_RETURN(mixer->dt_bias_, loader.Vector(prefix + "dt_bias", heads));
     WEIR_ASSIGN_OR_RETURN(mixer->a_, LoadA(loader, prefix + "A_log", heads));
     WEIR_ASSIGN_OR_RETURN(mixer->d_, loader.Vector(prefix + "D", heads));
