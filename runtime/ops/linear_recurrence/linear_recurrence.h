@@ -41,6 +41,7 @@ struct LinearRecurrenceArgs {
 inline constexpr float kMinLogDecay = -200.0f;
 
 void LinearRecurrenceCpu(const LinearRecurrenceArgs& args, Stream& stream);
+// Two levels, no decay, q and k of each state's own; anything else aborts.
 void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream);
 
 // One token after another in double precision, one level. s: [slots, num_kv_heads, state_dim, head_dim] and
