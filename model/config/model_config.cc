@@ -1,5 +1,6 @@
 #include "model/config/model_config.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,23 @@ absl::StatusOr<ConfigReader> LoadModelConfig(const std::string& folder) {
   return ConfigReader::Load(folder + "/config.json");
 }
 
+namespace {
+
+// Layouts that name no architecture: which they are is told by keys that no other layout has.
+absl::StatusOr<std::optional<std::string>> UnnamedArchitecture(const ConfigReader& config) {
+  if (config.Has("d_model") && config.Has("n_layer")) {
+    WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> ssm, config.Object("ssm_cfg"));
+    std::string layer = "Mamba1";
+    if (ssm) {
+      WEIR_ASSIGN_OR_RETURN(layer, ssm->String("layer", layer));
+    }
+    return "mamba_ssm " + layer;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> Architecture(const ConfigReader& config) {
   if (config.Has("architectures")) {
     WEIR_ASSIGN_OR_RETURN(std::vector<std::string> names, config.StringList("architectures"));
@@ -18,6 +36,8 @@ absl::StatusOr<std::string> Architecture(const ConfigReader& config) {
   }
   WEIR_ASSIGN_OR_RETURN(std::optional<std::string> model_type, config.OptionalString("model_type"));
   if (!model_type) {
+    WEIR_ASSIGN_OR_RETURN(std::optional<std::string> unnamed, UnnamedArchitecture(config));
+    if (unnamed) return *std::move(unnamed);
     return config.Error("architectures",
                         "is missing or empty, and so is 'model_type': one must name the model");
   }

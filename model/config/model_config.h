@@ -13,7 +13,7 @@ namespace weir {
 absl::StatusOr<ConfigReader> LoadModelConfig(const std::string& folder);
 
 // The first of "architectures" (for instance "Mamba2ForCausalLM"), or "model_type" where that list is absent
-// or empty.
+// or empty; of a layout that has neither, the name that the table of families gives it ("mamba_ssm Mamba1").
 absl::StatusOr<std::string> Architecture(const ConfigReader& config);
 
 // "tie_word_embeddings"; families differ in what an absent key means. See ResolveOutputHead() in

@@ -70,18 +70,21 @@ absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart
   return Upload(transposed, width, channels);
 }
 
-absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values, int64_t rows,
-                                                  int64_t columns) const {
-  WEIR_ASSIGN_OR_RETURN(DeviceTensor flat, Upload(values));
-  const TensorView view(flat.view().raw(), DType::kF32, {rows, columns});
-  return DeviceTensor(std::move(flat).TakeBuffer(), view);
+absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values) const {
+  return UploadAs(values, {static_cast<int64_t>(values.size())});
 }
 
-absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values) const {
+absl::StatusOr<DeviceTensor> WeightLoader::Upload(std::span<const float> values, int64_t rows,
+                                                  int64_t columns) const {
+  return UploadAs(values, {rows, columns});
+}
+
+absl::StatusOr<DeviceTensor> WeightLoader::UploadAs(std::span<const float> values,
+                                                    std::initializer_list<int64_t> shape) const {
   WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device_.Allocate(static_cast<int64_t>(values.size_bytes())));
   device_.stream().CopyToDevice(buffer.data(), values.data(), buffer.bytes());
   WEIR_RETURN_IF_ERROR(device_.stream().Synchronize());
-  const TensorView view(buffer.data(), DType::kF32, {static_cast<int64_t>(values.size())});
+  const TensorView view(buffer.data(), DType::kF32, shape);
   return DeviceTensor(std::move(buffer), view);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,9 @@ class WeightLoader {
   const WeightMap& weights() const { return weights_; }
 
  private:
+  absl::StatusOr<DeviceTensor> UploadAs(std::span<const float> values,
+                                        std::initializer_list<int64_t> shape) const;
+
   const WeightMap& weights_;
   Device& device_;
   const bool f32_only_;

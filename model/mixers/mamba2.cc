@@ -1,11 +1,13 @@
 #include "model/mixers/mamba2.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "model/config/model_config.h"
+#include "model/mixers/mamba_ssm_layout.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/discretize/discretize.h"
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
@@ -15,6 +17,8 @@
 
 namespace weir {
 namespace {
+
+constexpr int64_t kMaxSize = 1 << 20;
 
 struct Mamba2Config {
   DecoderShape shape;
@@ -194,44 +198,63 @@ class Mamba2Family final : public DecoderFamily {
   const Mamba2Config config_;
 };
 
-absl::Status ReadTimeStepLimit(const ConfigReader& config, Mamba2Config* out) {
+absl::Status ReadTimeStepLimit(const ConfigReader& config, std::string_view key, Mamba2Config* out) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   std::vector<double> limit = {0.0, kInfinity};
-  if (config.Has("time_step_limit")) {
-    WEIR_ASSIGN_OR_RETURN(limit, config.FloatList("time_step_limit", 0.0, kInfinity));
+  if (config.Has(key)) {
+    WEIR_ASSIGN_OR_RETURN(limit, config.FloatList(key, 0.0, kInfinity));
   }
   if (limit.size() != 2 || limit[0] > limit[1])
-    return config.Error("time_step_limit", "must be a least and a greatest time step");
+    return config.Error(key, "must be the least and the greatest time step");
   out->min_dt = static_cast<float>(limit[0]);
   out->max_dt = static_cast<float>(limit[1]);
   return absl::OkStatus();
 }
 
-absl::Status ReadSizes(const ConfigReader& config, Mamba2Config* out) {
-  constexpr int64_t kMaxSize = 1 << 20;
-  WEIR_ASSIGN_OR_RETURN(const int64_t num_heads, config.Int("num_heads", 1, 65536));
-  WEIR_ASSIGN_OR_RETURN(out->head_dim, config.Int("head_dim", 1, 4096, 64));
-  WEIR_ASSIGN_OR_RETURN(out->state_dim, config.Int("state_size", 1, 4096, 128));
-  WEIR_ASSIGN_OR_RETURN(const int64_t num_groups, config.Int("n_groups", 1, 65536, 8));
-  WEIR_ASSIGN_OR_RETURN(const double expand, config.Float("expand", 0.001, 64, 2.0));
-  const auto d_inner = static_cast<int64_t>(expand * static_cast<double>(out->shape.d_model));
-  WEIR_ASSIGN_OR_RETURN(const auto intermediate, config.OptionalInt("intermediate_size", 1, kMaxSize));
-  if (num_heads * out->head_dim != intermediate.value_or(d_inner))
-    return config.Error("num_heads", fmt::format("{} heads of {} are not the {} inner columns", num_heads,
-                                                 out->head_dim, intermediate.value_or(d_inner)));
+absl::Status SetHeads(const ConfigReader& config, std::string_view groups_key, int64_t num_heads,
+                      int64_t num_groups, Mamba2Config* out) {
   if (num_heads % num_groups != 0)
-    return config.Error("n_groups", fmt::format("{} does not divide the {} heads", num_groups, num_heads));
+    return config.Error(groups_key, fmt::format("{} does not divide the {} heads", num_groups, num_heads));
   out->num_heads = static_cast<int>(num_heads);
   out->num_groups = static_cast<int>(num_groups);
-  WEIR_ASSIGN_OR_RETURN(out->conv_size, config.Int("conv_kernel", 1, kMaxShortConvWidth, 4));
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Expanded(const ConfigReader& config, int64_t d_model) {
+  WEIR_ASSIGN_OR_RETURN(const double expand, config.Float("expand", 0.001, 64, 2));
+  return static_cast<int64_t>(static_cast<double>(d_model) * expand);
+}
+
+absl::Status ReadHeads(const ConfigReader& config, Mamba2Config* out) {
+  WEIR_ASSIGN_OR_RETURN(const int64_t num_heads, config.Int("num_heads", 1, 65536));
+  WEIR_ASSIGN_OR_RETURN(out->head_dim, config.Int("head_dim", 1, 4096, 64));
+  WEIR_ASSIGN_OR_RETURN(const int64_t num_groups, config.Int("n_groups", 1, 65536, 8));
+  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, Expanded(config, out->shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(const auto intermediate, config.OptionalInt("intermediate_size", 1, kMaxSize));
+  if (num_heads * out->head_dim != intermediate.value_or(expanded))
+    return config.Error("num_heads", fmt::format("{} heads of {} are not the {} inner columns", num_heads,
+                                                 out->head_dim, intermediate.value_or(expanded)));
+  return SetHeads(config, "n_groups", num_heads, num_groups, out);
+}
+
+// In mamba_ssm the heads follow from the inner width.
+absl::Status ReadSsmHeads(const ConfigReader& ssm, Mamba2Config* out) {
+  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, Expanded(ssm, out->shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(const auto d_ssm, ssm.OptionalInt("d_ssm", 1, kMaxSize));
+  if (d_ssm.value_or(expanded) != expanded)
+    return ssm.Error("d_ssm", "an MLP beside the state space is not supported");
+  WEIR_ASSIGN_OR_RETURN(out->head_dim, ssm.Int("headdim", 1, 4096, 64));
+  WEIR_ASSIGN_OR_RETURN(const int64_t num_groups, ssm.Int("ngroups", 1, 65536, 1));
+  if (expanded < out->head_dim || expanded % out->head_dim != 0)
+    return ssm.Error("headdim",
+                     fmt::format("{} does not divide the {} inner columns", out->head_dim, expanded));
+  return SetHeads(ssm, "ngroups", expanded / out->head_dim, num_groups, out);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigReader& config,
                                                                 const FamilyOptions&) {
-  constexpr int64_t kMaxSize = 1 << 20;
   static constexpr std::string_view kActivations[] = {"silu", "swish"};
   Mamba2Config out;
   DecoderShape& shape = out.shape;
@@ -240,21 +263,45 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigRead
   WEIR_ASSIGN_OR_RETURN(shape.vocab_size, config.Int("vocab_size", 2, 1 << 24));
   WEIR_ASSIGN_OR_RETURN(const double eps, config.Float("layer_norm_epsilon", 0, 1, 1e-5));
   shape.norm_eps = static_cast<float>(eps);
-  WEIR_RETURN_IF_ERROR(ReadSizes(config, &out));
-  WEIR_RETURN_IF_ERROR(ReadTimeStepLimit(config, &out));
+  WEIR_RETURN_IF_ERROR(ReadHeads(config, &out));
+  WEIR_ASSIGN_OR_RETURN(out.state_dim, config.Int("state_size", 1, 4096, 128));
+  WEIR_ASSIGN_OR_RETURN(out.conv_size, config.Int("conv_kernel", 1, kMaxShortConvWidth, 4));
+  WEIR_RETURN_IF_ERROR(ReadTimeStepLimit(config, "time_step_limit", &out));
   WEIR_ASSIGN_OR_RETURN(out.bias, config.Bool("use_bias", false));
   WEIR_ASSIGN_OR_RETURN(out.conv_bias, config.Bool("use_conv_bias", true));
+  // Hugging Face's own code ignores this key, and normalises all groups as one: what its authors meant counts
+  // here.
   WEIR_ASSIGN_OR_RETURN(out.norm_first, config.Bool("norm_before_gate", false));
   WEIR_RETURN_IF_ERROR(config.Enum("hidden_act", kActivations, "silu").status());
   WEIR_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool("rms_norm", true));
   if (!rms_norm) return config.Error("rms_norm", "false is not supported");
+  // The residual stream is f32 whatever residual_in_fp32 says.
   WEIR_ASSIGN_OR_RETURN(shape.tied, TieWordEmbeddings(config, /*family_default=*/false));
-
   shape.layers_prefix = "backbone.layers.";
   shape.embedding_name = "backbone.embeddings.weight";
   shape.final_norm_name = "backbone.norm_f.weight";
   shape.head_name = "lm_head.weight";
   shape.mixer_norm_name = "norm.weight";
+  return std::make_unique<Mamba2Family>(std::move(out));
+}
+
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMambaSsm2Family(const ConfigReader& config,
+                                                                   const FamilyOptions&) {
+  Mamba2Config out;
+  WEIR_ASSIGN_OR_RETURN(MambaSsmLayout layout, ReadMambaSsmLayout(config));
+  const ConfigReader& ssm = layout.ssm_cfg;
+  out.shape = std::move(layout.shape);
+  WEIR_RETURN_IF_ERROR(ReadSsmHeads(ssm, &out));
+  WEIR_ASSIGN_OR_RETURN(out.state_dim, ssm.Int("d_state", 1, 4096, 128));
+  WEIR_ASSIGN_OR_RETURN(out.conv_size, ssm.Int("d_conv", 1, kMaxShortConvWidth, 4));
+  WEIR_RETURN_IF_ERROR(ReadTimeStepLimit(ssm, "dt_limit", &out));
+  WEIR_ASSIGN_OR_RETURN(out.bias, ssm.Bool("bias", false));
+  WEIR_ASSIGN_OR_RETURN(out.conv_bias, ssm.Bool("conv_bias", true));
+  WEIR_ASSIGN_OR_RETURN(out.norm_first, ssm.Bool("norm_before_gate", false));
+  WEIR_ASSIGN_OR_RETURN(const bool rms_norm, ssm.Bool("rmsnorm", true));
+  if (!rms_norm) return ssm.Error("rmsnorm", "false is not supported");
+  WEIR_ASSIGN_OR_RETURN(const bool wide_skip, ssm.Bool("D_has_hdim", false));
+  if (wide_skip) return ssm.Error("D_has_hdim", "true is not supported");
   return std::make_unique<Mamba2Family>(std::move(out));
 }
 

@@ -15,4 +15,8 @@ namespace weir {
 absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigReader& config,
                                                                 const FamilyOptions& options);
 
+// A config.json of the authors' mamba_ssm whose ssm_cfg.layer is "Mamba2".
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMambaSsm2Family(const ConfigReader& config,
+                                                                   const FamilyOptions& options);
+
 }  // namespace weir

@@ -27,6 +27,14 @@ void FlushDenormalsOnThisThread() {
 #endif
 }
 
+#if defined(__SSE__)
+ScopedFlushDenormals::ScopedFlushDenormals() : saved_(_mm_getcsr()) { FlushDenormalsOnThisThread(); }
+ScopedFlushDenormals::~ScopedFlushDenormals() { _mm_setcsr(saved_); }
+#else
+ScopedFlushDenormals::ScopedFlushDenormals() { FlushDenormalsOnThisThread(); }
+ScopedFlushDenormals::~ScopedFlushDenormals() = default;
+#endif
+
 WorkerPool::WorkerPool(int num_threads) {
   WEIR_CHECK(num_threads >= 1);
   for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { WorkerLoop(i); });

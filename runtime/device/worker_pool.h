@@ -48,4 +48,17 @@ class WorkerPool {
 // denormal multiply costs a hundred ordinary ones.
 void FlushDenormalsOnThisThread();
 
+// The same until it goes: for an operation that works on its caller's thread too. Without it, bits would
+// depend on who ran a task.
+class ScopedFlushDenormals {
+ public:
+  ScopedFlushDenormals();
+  ~ScopedFlushDenormals();
+  ScopedFlushDenormals(const ScopedFlushDenormals&) = delete;
+  ScopedFlushDenormals& operator=(const ScopedFlushDenormals&) = delete;
+
+ private:
+  [[maybe_unused]] unsigned int saved_ = 0;
+};
+
 }  // namespace weir

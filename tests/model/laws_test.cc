@@ -258,6 +258,32 @@ std::vector<Case> Cases() {
   return cases;
 }
 
+std::vector<Case> MambaCases() {
+  TinyModelOptions options;
+  options.mixer = "mamba";
+  std::vector<Case> cases = {{"MambaF32", options}};
+  options.dtype = DType::kBF16;
+  cases.push_back({"MambaBF16", options});
+  // Whole vectors, and what trained models have: 16 states of a channel.
+  options.dtype = DType::kF32;
+  options.mamba.d_inner = 128;
+  options.mamba.state_dim = 16;
+  options.mamba.bias = true;
+  options.tied = false;
+  cases.push_back({"MambaWholeVectorsUntied", options});
+  options.mamba = {.d_inner = 65, .state_dim = 1, .dt_rank = 1, .conv_bias = false};
+  options.conv_size = 2;
+  cases.push_back({"MambaNarrow", options});
+  TinyModelOptions falcon;
+  falcon.mixer = "falcon_mamba";
+  cases.push_back({"FalconMambaF32", falcon});
+  falcon.dtype = DType::kBF16;
+  cases.push_back({"FalconMambaBF16", falcon});
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Mamba, Laws, ::testing::ValuesIn(MambaCases()),
+                         [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Mixers, Laws, ::testing::ValuesIn(Cases()),
                          [](const auto& test) { return test.param.name; });
 

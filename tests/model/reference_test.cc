@@ -1,4 +1,5 @@
-// Whole decoders against what others computed: llama2.c's stories260K, and the zoo's twins in PyTorch.
+// Whole decoders against what others computed: llama2.c's stories260K, llama.cpp's Mamba, and the zoo's twins
+// in PyTorch.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -81,7 +82,7 @@ TEST_P(LlamaCpp, LogitsEqualWhateverTheCut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LlamaCpp, ::testing::Values("mamba2"),
+INSTANTIATE_TEST_SUITE_P(Models, LlamaCpp, ::testing::Values("mamba", "mamba2"),
                          [](const auto& test) { return test.param; });
 
 class Zoo : public ::testing::TestWithParam<std::string> {};

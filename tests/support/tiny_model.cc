@@ -90,7 +90,85 @@ void AddMamba2Layer(Checkpoint* checkpoint, const std::string& prefix, const Tin
   checkpoint->Norm(prefix + "mixer.norm.weight", d_inner);
 }
 
+bool IsMamba(const TinyModelOptions& o) {
+  return o.mixer == "mamba" || o.mixer == "falcon_mamba" || o.mixer == "mamba_ssm";
+}
+
+void AddMambaLayer(Checkpoint* checkpoint, const std::string& prefix, const TinyModelOptions& o) {
+  const TinyMambaOptions& m = o.mamba;
+  const std::string mixer = prefix + "mixer.";
+  checkpoint->Norm(prefix + "norm.weight", o.d_model);
+  checkpoint->Matrix(mixer + "in_proj.weight", 2 * m.d_inner, o.d_model);
+  checkpoint->Add(mixer + "conv1d.weight", {m.d_inner, 1, o.conv_size}, 0.0f, 0.5f);
+  if (m.conv_bias) checkpoint->Add(mixer + "conv1d.bias", {m.d_inner}, 0.0f, 0.2f);
+  checkpoint->Matrix(mixer + "x_proj.weight", m.dt_rank + 2 * m.state_dim, m.d_inner);
+  checkpoint->Matrix(mixer + "dt_proj.weight", m.d_inner, m.dt_rank);
+  checkpoint->Add(mixer + "dt_proj.bias", {m.d_inner}, -2.0f, 1.5f);  // steps of about 0.03 to 0.5
+  checkpoint->Add(mixer + "A_log", {m.d_inner, m.state_dim}, 1.0f, 1.0f);
+  checkpoint->Norm(mixer + "D", m.d_inner);
+  checkpoint->Matrix(mixer + "out_proj.weight", o.d_model, m.d_inner);
+  if (!m.bias) return;
+  checkpoint->Add(mixer + "in_proj.bias", {2 * m.d_inner}, 0.0f, 0.2f);
+  checkpoint->Add(mixer + "out_proj.bias", {o.d_model}, 0.0f, 0.2f);
+}
+
+std::string MambaEmbeddingName(const TinyModelOptions& o) {
+  return o.mixer == "mamba_ssm" ? "backbone.embedding.weight" : "backbone.embeddings.weight";
+}
+
+void AddMamba(Checkpoint* checkpoint, const TinyModelOptions& o) {
+  checkpoint->Matrix(MambaEmbeddingName(o), o.vocab_size, o.d_model);
+  for (int layer = 0; layer < o.num_layers; ++layer) {
+    const std::string prefix = "backbone.layers." + std::to_string(layer) + ".";
+    o.mixer == "mamba2" ? AddMamba2Layer(checkpoint, prefix, o) : AddMambaLayer(checkpoint, prefix, o);
+  }
+  checkpoint->Norm("backbone.norm_f.weight", o.d_model);
+  if (!o.tied) checkpoint->Matrix("lm_head.weight", o.vocab_size, o.d_model);
+}
+
+json MambaConfig(const TinyModelOptions& o) {
+  const TinyMambaOptions& m = o.mamba;
+  if (o.mixer == "mamba_ssm") {
+    // The vocabulary is one less and padded up again.
+    return {{"d_model", o.d_model},
+            {"n_layer", o.num_layers},
+            {"vocab_size", o.vocab_size - 1},
+            {"pad_vocab_size_multiple", o.vocab_size},
+            {"ssm_cfg",
+             {{"layer", "Mamba1"},
+              {"d_state", m.state_dim},
+              {"d_conv", o.conv_size},
+              {"expand", static_cast<double>(m.d_inner) / o.d_model},
+              {"dt_rank", m.dt_rank},
+              {"conv_bias", m.conv_bias},
+              {"bias", m.bias}}},
+            {"rms_norm", true},
+            {"residual_in_fp32", true},
+            {"fused_add_norm", true},
+            {"tie_embeddings", o.tied}};
+  }
+  json config = {{"architectures", {o.mixer == "mamba" ? "MambaForCausalLM" : "FalconMambaForCausalLM"}},
+                 {"vocab_size", o.vocab_size},
+                 {"hidden_size", o.d_model},
+                 {"intermediate_size", m.d_inner},
+                 {"num_hidden_layers", o.num_layers},
+                 {"state_size", m.state_dim},
+                 {"conv_kernel", o.conv_size},
+                 {"time_step_rank", m.dt_rank},
+                 {"use_bias", m.bias},
+                 {"use_conv_bias", m.conv_bias},
+                 {"hidden_act", "silu"},
+                 {"layer_norm_epsilon", 1e-5},
+                 {"residual_in_fp32", true},
+                 {"tie_word_embeddings", o.tied},
+                 {"bos_token_id", 1},
+                 {"eos_token_id", 0}};
+  if (o.mixer == "falcon_mamba") config["mixer_rms_eps"] = 1e-6;
+  return config;
+}
+
 json Config(const TinyModelOptions& o) {
+  if (IsMamba(o)) return MambaConfig(o);
   json config = {
       {"vocab_size", o.vocab_size},    {"hidden_size", o.d_model}, {"num_hidden_layers", o.num_layers},
       {"tie_word_embeddings", o.tied}, {"bos_token_id", 1},        {"eos_token_id", 0}};
@@ -156,32 +234,32 @@ void WriteFile(const std::string& path, const std::string& bytes) {
   WEIR_CHECK(file.good());
 }
 
+void AddAttentionModel(Checkpoint* checkpoint, const TinyModelOptions& o) {
+  const bool softmax = o.mixer == "softmax";
+  checkpoint->Matrix(softmax ? "model.embed_tokens.weight" : "model.embeddings.weight", o.vocab_size,
+                     o.d_model);
+  for (int layer = 0; layer < o.num_layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    if (softmax)
+      AddSoftmaxLayer(checkpoint, prefix, o);
+    else
+      AddLinearAttentionLayer(checkpoint, prefix, o);
+    checkpoint->Matrix(prefix + "mlp.gate_proj.weight", o.d_ff, o.d_model);
+    checkpoint->Matrix(prefix + "mlp.up_proj.weight", o.d_ff, o.d_model);
+    checkpoint->Matrix(prefix + "mlp.down_proj.weight", o.d_model, o.d_ff);
+  }
+  checkpoint->Norm("model.norm.weight", o.d_model);
+  if (!o.tied) checkpoint->Matrix("lm_head.weight", o.vocab_size, o.d_model);
+}
+
 }  // namespace
 
 void WriteTinyModel(const std::string& folder, const TinyModelOptions& o) {
   Checkpoint checkpoint(o.dtype, o.seed);
-  const bool softmax = o.mixer == "softmax";
-  const bool mamba2 = o.mixer == "mamba2";
-  checkpoint.Matrix(softmax  ? "model.embed_tokens.weight"
-                    : mamba2 ? "backbone.embeddings.weight"
-                             : "model.embeddings.weight",
-                    o.vocab_size, o.d_model);
-  for (int layer = 0; layer < o.num_layers; ++layer) {
-    const std::string prefix = (mamba2 ? "backbone.layers." : "model.layers.") + std::to_string(layer) + ".";
-    if (mamba2) {
-      AddMamba2Layer(&checkpoint, prefix, o);
-      continue;
-    }
-    if (softmax)
-      AddSoftmaxLayer(&checkpoint, prefix, o);
-    else
-      AddLinearAttentionLayer(&checkpoint, prefix, o);
-    checkpoint.Matrix(prefix + "mlp.gate_proj.weight", o.d_ff, o.d_model);
-    checkpoint.Matrix(prefix + "mlp.up_proj.weight", o.d_ff, o.d_model);
-    checkpoint.Matrix(prefix + "mlp.down_proj.weight", o.d_model, o.d_ff);
-  }
-  checkpoint.Norm(mamba2 ? "backbone.norm_f.weight" : "model.norm.weight", o.d_model);
-  if (!o.tied) checkpoint.Matrix("lm_head.weight", o.vocab_size, o.d_model);
+  if (IsMamba(o) || o.mixer == "mamba2")
+    AddMamba(&checkpoint, o);
+  else
+    AddAttentionModel(&checkpoint, o);
   WriteFile(folder + "/config.json", Config(o).dump());
   WriteFile(folder + "/model.safetensors", checkpoint.Bytes());
   WriteFile(folder + "/tokenizer.json", TokenizerJson(o.vocab_size).dump());

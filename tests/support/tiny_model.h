@@ -10,8 +10,18 @@
 
 namespace weir::testing {
 
+// Of the mixers "mamba", "falcon_mamba" and "mamba_ssm" (the authors' layout), which have no heads and no
+// MLP.
+struct TinyMambaOptions {
+  int d_inner = 90;  // 3/2 · d_model
+  int state_dim = 11;
+  int dt_rank = 5;
+  bool bias = false;  // of the projections in and out
+  bool conv_bias = true;
+};
+
 struct TinyModelOptions {
-  std::string mixer = "linear_attention";  // or "softmax", "performer", "mamba2"
+  std::string mixer = "linear_attention";  // or "softmax", "performer", "mamba2", or see TinyMambaOptions
   DType dtype = DType::kF32;               // of the checkpoint: kF32, kBF16
   int vocab_size = 97;
   int d_model = 60;
@@ -25,6 +35,7 @@ struct TinyModelOptions {
   bool conv_and_gate = true;  // linear attention and performer
   int conv_size = 4;
   bool biases = false;  // mamba2: of the projections; its convolution has one exactly where they do not
+  TinyMambaOptions mamba;
   unsigned seed = 1;
 };
 

@@ -13,6 +13,7 @@
 
 #include "hwy/highway.h"
 #include "runtime/ops/attention/attention.h"
+#include "runtime/ops/simd_math-inl.h"
 #include "runtime/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -54,27 +55,12 @@ HWY_INLINE hn::Vec<DF> LoadF32(DF d, const F16* p) {
 #endif
 }
 
-// 2^x for x <= 0, clamped at -125, relative error below 2e-7: Cody-Waite reduction by adding 1.5 · 2^23 and a
-// minimax polynomial whose constant term is exactly 1, so that 2^0 is 1.
+// 2^x for x <= 0, clamped at -125: the largest weights of a row are near 1, so smaller ones add nothing.
 HWY_INLINE V Exp2(D d, V x) {
-  [[maybe_unused]] const hn::RebindToSigned<D> di;
-  const V magic = hn::Set(d, 12582912.0f);
   x = hn::Max(hn::Set(d, -125.0f), x);  // this order keeps NaN on x86
+  const V magic = hn::Set(d, kExp2Magic);
   const V shifted = hn::Add(x, magic);
-  const V f = hn::Sub(x, hn::Sub(shifted, magic));
-  V p = hn::Set(d, 0.0013264728477224708f);
-  p = hn::MulAdd(p, f, hn::Set(d, 0.009671513922512531f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.05550733581185341f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.24022242426872253f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-#if HWY_TARGET == HWY_AVX3
-  return V{_mm512_scalef_ps(p.raw, hn::Sub(shifted, magic).raw)};
-#else
-  // A multiplication rather than an addition of exponents: NaN times anything is NaN.
-  const auto exponent = hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, 0x3f800000));
-  return hn::Mul(p, hn::BitCast(d, exponent));
-#endif
+  return Exp2OfParts(d, shifted, hn::Sub(x, hn::Sub(shifted, magic)));
 }
 
 // Into the L2 cache only: more such requests may be under way than fills of the L1 cache.

@@ -7,10 +7,6 @@
 #include <memory>
 #include <new>
 
-#if defined(__SSE__)
-#include <immintrin.h>
-#endif
-
 #include "runtime/device/cpu_device.h"
 #include "runtime/ops/matmul/isa.h"
 #include "runtime/ops/matmul/matmul.h"
@@ -56,20 +52,6 @@ class Scratch {
   };
   std::unique_ptr<std::byte, Free> data_;
   int64_t capacity_ = 0;
-};
-
-// Workers flush denormals; without the same on the caller, bits would depend on who ran a task.
-class ScopedFlushDenormals {
- public:
-#if defined(__SSE__)
-  ScopedFlushDenormals() : saved_(_mm_getcsr()) { FlushDenormalsOnThisThread(); }
-  ~ScopedFlushDenormals() { _mm_setcsr(saved_); }
-
- private:
-  unsigned int saved_;
-#else
-  ScopedFlushDenormals() { FlushDenormalsOnThisThread(); }
-#endif
 };
 
 struct Pass {

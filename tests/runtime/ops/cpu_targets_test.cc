@@ -15,6 +15,7 @@
 #include "runtime/ops/skip/skip.h"
 #include "runtime/ops/swiglu/swiglu.h"
 #include "tests/support/recurrence_case.h"
+#include "tests/support/scan_case.h"
 
 namespace weir {
 namespace {
@@ -153,6 +154,27 @@ TEST_P(CpuTargets, LinearRecurrenceInBothWays) {
       EXPECT_LT(Nmse(state.S(), s), kNmseF32);
       EXPECT_TRUE(tokens.o.RedZonesIntact() && state.RedZonesIntact());
     }
+  }
+}
+
+// Against the reference, and whole against token by token: the two ways must agree in every bit.
+TEST_P(CpuTargets, SelectiveScan) {
+  const Ragged ragged({{1, 0, 2}, {130, 1000, 0}, {3, 61, 1}});
+  for (const auto& [channels, state_dim] : {std::pair(1, 16), {37, 5}, {64, 16}, {150, 16}, {70, 200}}) {
+    ScanCase scan(channels, state_dim, ragged.num_tokens(), 3, 5);
+    ScanCase steps(channels, state_dim, ragged.num_tokens(), 3, 5);
+    std::vector<double> state = scan.state.ToDoubles(), y = scan.SizedLikeY();
+    SelectiveScanReference(scan.Args(ragged), state.data(), y.data());
+    SelectiveScanCpu(scan.Args(ragged), device_->stream());
+    EXPECT_LT(Nmse(scan.y, y), kNmseF32);
+    EXPECT_LT(Nmse(scan.state, state), kNmseF32);
+    for (int t = 0; t < ragged.num_tokens(); ++t) {
+      const Ragged one({{1, t, t < 1 ? 2 : t < 131 ? 0 : 1}});
+      SelectiveScanCpu(steps.Args(one, t), device_->stream());
+    }
+    EXPECT_EQ(steps.y.Bytes(), scan.y.Bytes());
+    EXPECT_EQ(steps.state.Bytes(), scan.state.Bytes());
+    EXPECT_TRUE(scan.RedZonesIntact() && steps.RedZonesIntact());
   }
 }
 
