@@ -51,7 +51,7 @@ TEST(ReadmeWalk, EveryRowNamesFilesThatHoldWhatItSays) {
       text += content;
     }
     // Names before the first colon are claims about these files.
-    const std::string claim = line.substr(third + 1, line.find(':', third) - third - 1);
+    const std::string claim = line.substr(third + 1, line.find(": ", third) - third - 1);
     const std::vector<std::string> names = Quotes(claim);
     EXPECT_FALSE(names.empty()) << line;
     for (const std::string& name : names)
