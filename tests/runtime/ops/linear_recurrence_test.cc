@@ -338,6 +338,33 @@ TEST_P(LinearRecurrenceLaws, REC_12_FiveThousandOnesAreExactlyFiveThousand) {
   EXPECT_EQ(tokens.o.row<float>(2999)[0], 3000.0f);
 }
 
+// Decay 0.999, whose fixed point is 1,000; a state of 16 bits would stop at 768 or 256.
+TEST_P(LinearRecurrenceLaws, REC_12_TwentyThousandOnesThatDecayComeToTheirFixedPoint) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 1, 1, false, Decay::kConstant};
+  RecurrenceState state(shape, 1);
+  RecurrenceTokens tokens(shape, 20000, 17);
+  for (Guarded* part : {&tokens.q, &tokens.k, &tokens.v}) part->Fill(1.0);
+  tokens.log_decay.Fill(std::log(0.999));
+  RunCase(shape, {{20000, 0, 0}}, tokens, state, GetParam(), *device);
+  const double decay = std::exp(static_cast<double>(tokens.log_decay.row<float>(0)[0]));
+  EXPECT_NEAR(state.S()[0], (1.0 - std::pow(decay, 20000)) / (1.0 - decay), 0.02);
+}
+
+// A state that decays and is fed nothing goes to zero and stays finite: no denormal is left to slow a step
+// down.
+TEST_P(LinearRecurrenceLaws, ADecayedStateEndsAtZero) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 4, 4, true, Decay::kConstant};
+  RecurrenceState state(shape, 1);
+  state.Randomize(3);
+  RecurrenceTokens tokens(shape, 4000, 18);
+  tokens.k.Fill(0.0);
+  RunCase(shape, {{4000, 0, 0}}, tokens, state, GetParam(), *device);
+  for (const double value : state.S()) EXPECT_EQ(value, 0.0);
+  for (const double value : state.Z()) EXPECT_EQ(value, 0.0);
+}
+
 // Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
 // last outputs against double precision.
 double RangeError(WholeChunks way, int64_t length, bool repeated) {
