@@ -385,8 +385,9 @@ absl::Status ReadEnvironment(const Environment& environment, Options* options, s
           fmt::format("environment variable {} is none of this program's; see weir-server --help",
                       Quoted(name)));
     }
-    WEIR_RETURN_IF_ERROR(RunPass(pass.get(), "environment variable " + name,
-                                 [&](CLI::App* app) { ParseArgs(app, ArgsOfVariable(flag, value)); }));
+    WEIR_RETURN_IF_ERROR(
+        RunPass(pass.get(), "environment variable " + name,
+                [&flag, &value = value](CLI::App* app) { ParseArgs(app, ArgsOfVariable(flag, value)); }));
   }
   return absl::OkStatus();
 }
