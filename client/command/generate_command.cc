@@ -129,7 +129,7 @@ void AddGenerateCommand(CLI::App* app, Context* context) {
          "-s,--session", options->session,
          "Append the prompt to this session, which keeps prompt and output. Without a prompt, generation "
          "goes on from where it stands.")
-      ->type_name("ID")
+      ->type_name("SESSION")
       ->group(group);
   sub->add_option_function<std::string>(
          "--etag", [options](const std::string& v) { options->request.set_etag(v); },

@@ -138,4 +138,14 @@ EXAMPLES
   HEALTHCHECK CMD ["weir", "info", "--quiet"]
 )";
 
+const std::string_view kCompletionFooter =
+    R"(Subcommands, options, files and choices complete, and the names of models and sessions too where the server
+that the line names answers within a second.
+
+INSTALLATION
+  bash  echo 'source <(weir completion bash)' >> ~/.bashrc
+  zsh   echo 'source <(weir completion zsh)' >> ~/.zshrc     # behind compinit
+  fish  weir completion fish > ~/.config/fish/completions/weir.fish
+)";
+
 }  // namespace weir

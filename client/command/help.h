@@ -22,5 +22,6 @@ extern const std::string_view kGenerateFooter;
 extern const std::string_view kSessionsFooter;
 extern const std::string_view kScoreFooter;
 extern const std::string_view kInfoFooter;
+extern const std::string_view kCompletionFooter;
 
 }  // namespace weir

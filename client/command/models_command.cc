@@ -68,7 +68,7 @@ void AddModelsCommand(CLI::App* app, Context* context) {
   CLI::App* list = group->add_subcommand("list", "Print a line per model; the same as `weir models`.");
   CLI::App* get = group->add_subcommand("get", "Print all about one model.");
   auto name = std::make_shared<std::string>();
-  get->add_option("NAME", *name, "The model, with or without models/.")->required()->type_name("");
+  get->add_option("MODEL", *name, "The model, with or without models/.")->required()->type_name("");
   const auto choose_list = [context] { context->action = [context] { return RunList(context); }; };
   list->callback(choose_list);
   get->callback([name, context] { context->action = [=] { return RunGet(*name, context); }; });

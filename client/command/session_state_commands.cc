@@ -228,7 +228,7 @@ CLI::App* AddSub(CLI::App* group, const char* name, const char* help, bool takes
                  Context* context, const std::shared_ptr<StateOptions>& options) {
   CLI::App* sub = group->add_subcommand(name, help);
   if (takes_session)
-    sub->add_option("ID", options->session, "Id of a session, or its name sessions/ID.")
+    sub->add_option("SESSION", options->session, "Id of a session, or its name sessions/ID.")
         ->required()
         ->type_name("");
   sub->callback([=] { context->action = [=] { return run(*options, context); }; });

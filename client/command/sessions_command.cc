@@ -180,7 +180,7 @@ CLI::App* AddSub(CLI::App* app, const char* name, const char* help, bool takes_i
                  const std::shared_ptr<SessionOptions>& options) {
   CLI::App* sub = app->add_subcommand(name, help);
   if (takes_id)
-    sub->add_option("ID", options->session, "Id of a session, or its name sessions/ID.")
+    sub->add_option("SESSION", options->session, "Id of a session, or its name sessions/ID.")
         ->required()
         ->type_name("");
   sub->callback([=] { context->action = [=] { return run(*options, context); }; });
@@ -226,7 +226,9 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
       "Print at most N. Default: all.");
   CLI::App* remove = AddSub(group, "delete", "Delete sessions or snapshots and free their state.", false,
                             RunDelete, context, options);
-  remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID; names of snapshots.")
+  remove
+      ->add_option("SESSION", options->names,
+                   "Ids of sessions, or their names sessions/ID; names of snapshots.")
       ->required()
       ->type_name("");
   AddEtag(remove, options.get());
