@@ -15,6 +15,7 @@
 #include "runtime/base/completion.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/unknown_argument.h"
 #include "runtime/ops/ragged_batch.h"
 #include "server/access/api_keys.h"
 #include "server/options_help.h"
@@ -292,6 +293,8 @@ absl::Status RunPass(Pass* pass, const std::string& where, const std::function<v
   };
   try {
     parse(&pass->app);
+  } catch (const CLI::ExtrasError&) {
+    return refuse(UnknownArgument(pass->app, pass->app.remaining()) + "; see weir-server --help");
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }

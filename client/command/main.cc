@@ -10,6 +10,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/process.h"
+#include "runtime/base/unknown_argument.h"
 
 namespace weir {
 namespace {
@@ -58,10 +59,12 @@ int Main(int argc, char** argv) {
     return kExitOk;
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
-    const bool unknown_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty();
-    Note(fmt::format("weir: {}{}; see weir --help",
-                     unknown_command ? fmt::format("{} is no command", Quoted(rest.front())) : error.what(),
-                     Hint(args)));
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
+      what = fmt::format("{} is no command", Quoted(rest.front()));
+    else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      what = UnknownArgument(app, rest);
+    Note(fmt::format("weir: {}{}; see weir --help", what, Hint(args)));
     return kExitUsage;
   }
   return Run(&context, args);

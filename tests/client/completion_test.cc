@@ -211,7 +211,7 @@ TEST(Completion, WhatStandsBeforeTheCursorDecides) {
   EXPECT_THAT(Bash("weir --server=gpu1:7070 sessions --timeout 3 sn"), ElementsAre("snapshot", "snapshots"));
   EXPECT_THAT(Bash("weir generate --mod"), ElementsAre("--model"));
   EXPECT_THAT(Bash("weir generate --no-st"), ElementsAre("--no-stats"));
-  EXPECT_THAT(Bash("weir generate --max-t"), ElementsAre("--max-tokens"));
+  EXPECT_THAT(Bash("weir generate --max-to"), ElementsAre("--max-tokens"));
   EXPECT_THAT(Bash("weir sessions list --jso"), ElementsAre("--json"));
   EXPECT_THAT(Bash("weir sessions list --mod"), IsEmpty());  // of another command
   EXPECT_THAT(Bash("weir completion "), UnorderedElementsAre("bash", "zsh", "fish"));
