@@ -23,7 +23,8 @@ constexpr std::string_view kOfTheNetwork[] = {"Connection refused",        "DNS 
                                               "No route to host",          "Network is unreachable"};
 
 // gRPC's words for an answer in another protocol: without TLS, and with it.
-constexpr std::string_view kOfOtherProtocols[] = {"Failed parsing HTTP/2", "missing selected ALPN"};
+constexpr std::string_view kOfOtherProtocols[] = {"Failed parsing HTTP/2", "http1.x server",
+                                                  "missing selected ALPN"};
 
 bool StartsWith(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;

@@ -16,6 +16,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/unknown_argument.h"
+#include "runtime/base/wrapped_help.h"
 #include "runtime/ops/ragged_batch.h"
 #include "server/access/api_keys.h"
 #include "server/options_help.h"
@@ -282,7 +283,9 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
       ->group(group);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(std::string(kHelpFooter));
-  app.get_formatter()->column_width(32);
+  auto formatter = std::make_shared<WrappedHelp>();
+  formatter->column_width(32);
+  app.formatter(formatter);
   return pass;
 }
 

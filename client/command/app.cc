@@ -4,6 +4,7 @@
 #include "client/command/commands.h"
 #include "client/command/help.h"
 #include "client/connect.h"
+#include "runtime/base/wrapped_help.h"
 
 namespace weir {
 namespace {
@@ -53,6 +54,13 @@ void AddGlobalOptions(CLI::App* app, Context* context) {
   app->set_version_flag("--version", "weir " WEIR_VERSION, "Print the version.")->group(group);
 }
 
+void PointToHelp(CLI::App* app) {
+  for (CLI::App* sub : app->get_subcommands([](CLI::App*) { return true; })) {
+    sub->footer(sub->get_footer() + std::string(kCommandFooter));
+    PointToHelp(sub);
+  }
+}
+
 }  // namespace
 
 void BuildApp(CLI::App* app, Context* context) {
@@ -63,7 +71,6 @@ void BuildApp(CLI::App* app, Context* context) {
   app->formatter(formatter);
   app->fallthrough();
   app->require_subcommand(1);
-  app->footer(std::string(kFooter));
   AddGlobalOptions(app, context);
   AddGenerateCommand(app, context);
   AddSessionsCommand(app, context);
@@ -71,6 +78,8 @@ void BuildApp(CLI::App* app, Context* context) {
   AddTextCommands(app, context);
   AddInfoCommand(app, context);
   AddCompletionCommand(app, context);
+  PointToHelp(app);
+  app->footer(std::string(kFooter));  // the last, as commands made after it would have it too
 }
 
 }  // namespace weir

@@ -123,7 +123,10 @@ void AddGenerateCommand(CLI::App* app, Context* context) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* sub = app->add_subcommand("generate", "Stream the continuation of a prompt.");
   AddPromptOptions(sub, &options->prompt, "PROMPT");
-  AddModelOption(sub, &options->model);
+  AddModelOption(sub, &options->model)
+      ->description(
+          "The model, with or without models/. Not needed with a session, or when the server holds only "
+          "one.");
   const std::string group = "Session";
   sub->add_option(
          "-s,--session", options->session,

@@ -94,12 +94,13 @@ absl::Status RunList(const SessionOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
   v1::ListSessionsRequest request;
   int64_t left = options.limit;
-  if (!context->json)
-    context->out.WriteLine(fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
   do {
     request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPageSize)));
     WEIR_ASSIGN_OR_RETURN(const v1::ListSessionsResponse page,
                           client.ListSessions(request, context->cancel()));
+    if (!context->json && request.page_token().empty())
+      context->out.WriteLine(
+          fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
     for (const v1::Session& session : page.sessions()) {
       if (left-- == 0) return absl::OkStatus();
       if (context->json)
