@@ -22,6 +22,10 @@ constexpr std::string_view kOfTheNetwork[] = {"Connection refused",        "DNS 
                                               "No such file or directory", "Permission denied",
                                               "No route to host",          "Network is unreachable"};
 
+// gRPC's words for an answer in another protocol: without TLS, and with it.
+constexpr std::string_view kOfOtherProtocols[] = {"Failed parsing HTTP/2", "http1.x server",
+                                                  "missing selected ALPN"};
+
 bool StartsWith(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
 }
@@ -73,6 +77,12 @@ absl::Status Explain(const std::string& target, const TlsOptions& tls, const Tls
   // What the network said is the explanation; anything else may be TLS's doing.
   if (!IsOfTheNetwork(why))
     if (absl::Status status = ExplainTlsFailure(target, tls, files, kProbe); !status.ok()) return status;
+  for (const std::string_view sign : kOfOtherProtocols)
+    if (why.find(sign) != std::string::npos)
+      return Unreachable(
+          target, fmt::format("what answers at {} is no gRPC server: name the address that weir-server "
+                              "says it listens on",
+                              target));
   return Refused(target, why);
 }
 

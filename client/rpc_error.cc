@@ -40,6 +40,12 @@ Details ReadDetails(const std::string& serialized) {
   return details;
 }
 
+// The server's GOAWAY says too_many_pings, gRPC's text about it "Too many pings".
+bool RefusesPings(std::string_view message) {
+  return message.find("oo many pings") != std::string_view::npos ||
+         message.find("oo_many_pings") != std::string_view::npos;
+}
+
 }  // namespace
 
 absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
@@ -48,7 +54,14 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   std::string message = status.error_message();
   if (!details.answered) {
-    if (code == absl::StatusCode::kUnavailable) {
+    if (code == absl::StatusCode::kUnavailable && RefusesPings(message)) {
+      details.reason = kConnectionLost;
+      message = fmt::format(
+          "the server at {} closed the connection, as this client pings it too often: set keepalive to 10s "
+          "or "
+          "more, or what the server has as --min-ping-interval ({})",
+          address, message);
+    } else if (code == absl::StatusCode::kUnavailable) {
       details.reason = kConnectionLost;
       message = fmt::format(
           "lost the connection to the Weir server at {} ({}); sessions stand at their last "

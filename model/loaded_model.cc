@@ -53,8 +53,21 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string
   if (!absl::IsNotFound(tokenizer.status())) return tokenizer.status();
   return absl::NotFoundError(
       "has no tokenizer.json; take that of another folder with --tokenizer FOLDER, or serve token ids only "
-      "with "
-      "--tokenizer none");
+      "with --tokenizer none");
+}
+
+// What a wrong path is called by, before its first file is looked for.
+absl::Status CheckFolder(const std::string& folder) {
+  constexpr std::string_view kWhatIsOne =
+      "a model is a folder with config.json, *.safetensors and tokenizer.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder, ignored))
+    return absl::NotFoundError(fmt::format("does not exist, or cannot be reached; {}", kWhatIsOne));
+  if (!std::filesystem::is_directory(folder, ignored))
+    return absl::InvalidArgumentError(fmt::format("is no folder; {}", kWhatIsOne));
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored))
+    return absl::NotFoundError(fmt::format("has no config.json; {}", kWhatIsOne));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, const LoadOptions& options) {
@@ -63,6 +76,7 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   if (loaded.name.empty())
     loaded.name = std::filesystem::path(folder).lexically_normal().parent_path().filename().string();
 
+  WEIR_RETURN_IF_ERROR(CheckFolder(folder));
   WEIR_ASSIGN_OR_RETURN(const ConfigReader config, LoadModelConfig(folder));
   WEIR_ASSIGN_OR_RETURN(loaded.architecture, Architecture(config));
   WEIR_ASSIGN_OR_RETURN(const WeightMap weights, WeightMap::Open(folder));

@@ -12,14 +12,20 @@
 
 #include "CLI/CLI.hpp"
 #include "fmt/format.h"
+#include "runtime/base/completion.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/unknown_argument.h"
+#include "runtime/base/wrapped_help.h"
 #include "runtime/ops/ragged_batch.h"
 #include "server/access/api_keys.h"
 #include "server/options_help.h"
 
 namespace weir {
 namespace {
+
+// They are of the command line only.
+constexpr std::string_view kPrintAndExit[] = {"--help", "--version", "--new-api-key", "--completion"};
 
 // One pass over one source. Only options that the source names are written to `options`, so passes in
 // rising order of rank give the precedence that CLI11's own file and environment support does not.
@@ -30,6 +36,7 @@ struct Pass {
   std::vector<std::string> models;
   std::vector<std::string> tokenizers;
   std::string new_api_key;
+  std::string completion;  // the shell
 };
 
 template <class T>
@@ -265,12 +272,20 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
       ->type_name("LEVEL")
       ->group(group);
+  app.add_option("--completion", pass->completion,
+                 "Print the script that completes this command in a shell, bash, zsh or fish, and exit.")
+      ->check(CLI::IsMember(kCompletionShells))
+      ->type_name("SHELL")
+      ->configurable(false)
+      ->group(group);
   app.set_help_flag("--help,-h", "Print this text and exit.")->group(group);
   app.set_version_flag("--version", std::string("weir-server ") + WEIR_VERSION, "Print the version and exit.")
       ->group(group);
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(std::string(kHelpFooter));
-  app.get_formatter()->column_width(32);
+  auto formatter = std::make_shared<WrappedHelp>();
+  formatter->column_width(32);
+  app.formatter(formatter);
   return pass;
 }
 
@@ -281,6 +296,8 @@ absl::Status RunPass(Pass* pass, const std::string& where, const std::function<v
   };
   try {
     parse(&pass->app);
+  } catch (const CLI::ExtrasError&) {
+    return refuse(UnknownArgument(pass->app, pass->app.remaining()) + "; see weir-server --help");
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }
@@ -378,15 +395,17 @@ absl::Status ReadEnvironment(const Environment& environment, Options* options, s
     std::string flag;
     for (const CLI::Option* option : pass->app.get_options())
       if (!option->get_lnames().empty() && VariableOf(*option) == name) flag = "--" + option->get_lnames()[0];
-    if (flag.empty() || flag == "--help" || flag == "--version" || flag == "--new-api-key") {
+    if (flag.empty() ||
+        std::find(std::begin(kPrintAndExit), std::end(kPrintAndExit), flag) != std::end(kPrintAndExit)) {
       if (IsServiceVariable(name, value)) continue;
       return MakeError(
           absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
           fmt::format("environment variable {} is none of this program's; see weir-server --help",
                       Quoted(name)));
     }
-    WEIR_RETURN_IF_ERROR(RunPass(pass.get(), "environment variable " + name,
-                                 [&](CLI::App* app) { ParseArgs(app, ArgsOfVariable(flag, value)); }));
+    WEIR_RETURN_IF_ERROR(
+        RunPass(pass.get(), "environment variable " + name,
+                [&flag, &value = value](CLI::App* app) { ParseArgs(app, ArgsOfVariable(flag, value)); }));
   }
   return absl::OkStatus();
 }
@@ -458,6 +477,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
       WEIR_ASSIGN_OR_RETURN(const NewApiKey made, MakeApiKey(pass->new_api_key));
       line.show = made.line + "\n";
       line.note = fmt::format("the key of {}, which is shown only now:\n{}\n", pass->new_api_key, made.key);
+      return line;
+    }
+    if (!pass->completion.empty()) {
+      line.show =
+          CompletionScript(pass->app, pass->completion, "weir-server --completion " + pass->completion);
       return line;
     }
   }

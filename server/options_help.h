@@ -18,7 +18,7 @@ PRECEDENCE
   last source that names any.
 
 ENVIRONMENT
-  Every option but --help and --version: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
+  Every option but those that print something and exit: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
   WEIR_MAX_STEP_TOKENS. WEIR_MODEL and WEIR_TOKENIZER take several separated by commas, WEIR_INSECURE true or false.
   Other variables that begin with WEIR_ are errors, but for weir's own (WEIR_SERVER, WEIR_API_KEY, …) and the
   addresses that Kubernetes adds for services.

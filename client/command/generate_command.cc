@@ -123,13 +123,16 @@ void AddGenerateCommand(CLI::App* app, Context* context) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* sub = app->add_subcommand("generate", "Stream the continuation of a prompt.");
   AddPromptOptions(sub, &options->prompt, "PROMPT");
-  AddModelOption(sub, &options->model);
+  AddModelOption(sub, &options->model)
+      ->description(
+          "The model, with or without models/. Not needed with a session, or when the server holds only "
+          "one.");
   const std::string group = "Session";
   sub->add_option(
          "-s,--session", options->session,
          "Append the prompt to this session, which keeps prompt and output. Without a prompt, generation "
          "goes on from where it stands.")
-      ->type_name("ID")
+      ->type_name("SESSION")
       ->group(group);
   sub->add_option_function<std::string>(
          "--etag", [options](const std::string& v) { options->request.set_etag(v); },

@@ -132,7 +132,7 @@ void AddStopOptions(CLI::App* app, v1::GenerateRequest* request) {
       "Generate at most N tokens; 0 takes in the prompt only. Default: 256.");
   AddTimeOption(
       app, "--max-time", [stop](absl::Duration v) { SetDuration(v, stop->mutable_max_time()); },
-      "End normally after so long; --timeout makes it an error.")
+      "End normally after so long; --timeout makes it an error. Default: none.")
       ->group(group);
   AddList(
       app, "--stop", "TEXT", group,
@@ -141,13 +141,13 @@ void AddStopOptions(CLI::App* app, v1::GenerateRequest* request) {
   AddList(
       app, "--stop-token", "IDS", group,
       [stop](const std::vector<std::string>& values) { AddStopTokens(values, stop); },
-      "Stop at these token ids too.");
+      "Stop at these token ids too, such as 1,15. Repeat for more.");
   app->add_flag_callback(
          "--ignore-eos", [stop] { stop->set_ignore_eos(true); }, "Never end the text by itself.")
       ->group(group);
   Add(
       app, "--min-tokens", "N", kMinTokens, group, [stop](int32_t v) { stop->set_min_tokens(v); },
-      "Do not end the text by itself before N tokens.");
+      "Do not end the text by itself before N tokens. Default: 0.");
 }
 
 void AddOutputOptions(CLI::App* app, v1::GenerateRequest* request) {

@@ -1,50 +1,6 @@
 #include "client/command/help.h"
 
-#include <sstream>
-
-#include "CLI/CLI.hpp"
-
 namespace weir {
-namespace {
-
-constexpr size_t kColumns = 80;
-
-std::string Wrap(const std::string& text, size_t width) {
-  std::istringstream words(text);
-  std::string out, word;
-  size_t column = 0;
-  while (words >> word) {
-    if (column > 0 && column + 1 + word.size() > width) {
-      out += '\n';
-      column = 0;
-    } else if (column > 0) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string WrappedHelp::make_option_name(const CLI::Option* option, bool is_positional) const {
-  return CLI::detail::find_and_replace(CLI::Formatter::make_option_name(option, is_positional), "{false}",
-                                       "");
-}
-
-std::string WrappedHelp::make_option_desc(const CLI::Option* option) const {
-  return Wrap(option->get_description(), kColumns - get_column_width());
-}
-
-std::string WrappedHelp::make_subcommand(const CLI::App* sub) const {
-  std::ostringstream out;
-  CLI::detail::format_help(out, sub->get_display_name(true),
-                           Wrap(sub->get_description(), kColumns - get_column_width()), get_column_width());
-  return out.str();
-}
-
 const std::string_view kSummary =
     "weir: streams text from a Weir server and looks after the sessions it keeps there.";
 
@@ -136,6 +92,36 @@ EXAMPLES
   weir info
   weir info --json | jq '.server.models[] | {name: .model.name, slots_free}'
   HEALTHCHECK CMD ["weir", "info", "--quiet"]
+)";
+
+const std::string_view kModelsFooter = R"(EXAMPLES
+  weir models
+  weir models get tales-linear
+  weir models list --json | jq -r .name
+)";
+
+const std::string_view kTokenizeFooter = R"help(EXAMPLES
+  weir tokenize -m tales-linear "Once upon a time"
+  weir tokenize --file story.txt --pieces
+  weir generate --token-ids "$(weir tokenize 'Once upon a time' | tr ' ' ,)"
+)help";
+
+const std::string_view kDetokenizeFooter = R"(EXAMPLES
+  weir detokenize -m tales-linear 311 15 7
+  weir tokenize --file story.txt | weir detokenize
+)";
+
+const std::string_view kCommandFooter =
+    "\n`weir --help` explains the global options, TIME, JSON, SIGNALS, ENVIRONMENT and EXIT STATUS.\n";
+
+const std::string_view kCompletionFooter =
+    R"(Subcommands, options, files and choices complete, and the names of models and sessions too where the server
+that the line names answers within a second.
+
+INSTALLATION
+  bash  echo 'source <(weir completion bash)' >> ~/.bashrc
+  zsh   echo 'source <(weir completion zsh)' >> ~/.zshrc     # behind compinit
+  fish  weir completion fish > ~/.config/fish/completions/weir.fish
 )";
 
 }  // namespace weir

@@ -4,62 +4,16 @@
 #include <iostream>
 
 #include "CLI/CLI.hpp"
-#include "client/command/commands.h"
+#include "client/command/app.h"
 #include "client/command/exit_status.h"
 #include "client/command/grpc_log.h"
-#include "client/command/help.h"
-#include "client/connect.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/process.h"
+#include "runtime/base/unknown_argument.h"
 
 namespace weir {
 namespace {
-
-void AddGlobalOptions(CLI::App* app, Context* context) {
-  const std::string group = "Global options";
-  app->add_option_function<std::string>(
-         "--server",
-         [context](const std::string& address) {
-           const absl::StatusOr<std::string> target = TargetOf(address);
-           if (!target.ok())
-             throw CLI::ValidationError("--server (or WEIR_SERVER)", std::string(target.status().message()));
-           context->server = address;
-         },
-         "HOST:PORT, HOST (port 7070), [IPV6]:PORT or unix:PATH. Default: 127.0.0.1:7070.")
-      ->envname("WEIR_SERVER")
-      ->type_name("ADDRESS")
-      ->group(group);
-  app->add_flag("--tls", context->tls.enabled, "Speak TLS. The options --ca, --cert and --key say so too.")
-      ->envname("WEIR_TLS")
-      ->group(group);
-  app->add_option("--ca", context->tls.ca_file,
-                  "Trust servers whose certificate one of these signed: PEM. Default: those that this system "
-                  "trusts.")
-      ->envname("WEIR_CA")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--cert", context->tls.cert_file, "Show this certificate to a server that asks: PEM.")
-      ->envname("WEIR_CERT")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--key", context->tls.key_file, "The private key of --cert: PEM, without a passphrase.")
-      ->envname("WEIR_KEY")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_option("--api-key-file", context->api_key_file,
-                  "File with the API key to send. Default: the key in WEIR_API_KEY, if any.")
-      ->envname("WEIR_API_KEY_FILE")
-      ->type_name("FILE")
-      ->group(group);
-  app->add_flag("--json", context->json, "One JSON object per line instead of text.")->group(group);
-  AddTimeOption(
-      app, "--timeout", [context](absl::Duration timeout) { context->timeout = timeout; },
-      "Give up when a call takes longer. Default: none; 5s for info. Connecting takes at most 5s anyway.")
-      ->group(group);
-  app->set_help_flag("-h,--help", "Print this text, or that of a command.")->group(group);
-  app->set_version_flag("--version", "weir " WEIR_VERSION, "Print the version.")->group(group);
-}
 
 // For a command line that was refused: what its writer probably meant.
 std::string Hint(const std::vector<std::string>& args) {
@@ -96,19 +50,8 @@ int Main(int argc, char** argv) {
   const std::vector<std::string> args(argv + 1, argv + argc);
   Context context;
   if (const char* key = std::getenv("WEIR_API_KEY")) context.api_key = key;
-  CLI::App app{std::string(kSummary), "weir"};
-  auto formatter = std::make_shared<WrappedHelp>();
-  formatter->column_width(30);
-  app.formatter(formatter);
-  app.fallthrough();
-  app.require_subcommand(1);
-  app.footer(std::string(kFooter));
-  AddGlobalOptions(&app, &context);
-  AddGenerateCommand(&app, &context);
-  AddSessionsCommand(&app, &context);
-  AddModelsCommand(&app, &context);
-  AddTextCommands(&app, &context);
-  AddInfoCommand(&app, &context);
+  CLI::App app;
+  BuildApp(&app, &context);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
@@ -116,10 +59,12 @@ int Main(int argc, char** argv) {
     return kExitOk;
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
-    const bool unknown_command = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty();
-    Note(fmt::format("weir: {}{}; see weir --help",
-                     unknown_command ? fmt::format("{} is no command", Quoted(rest.front())) : error.what(),
-                     Hint(args)));
+    std::string what = error.what();
+    if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
+      what = fmt::format("{} is no command", Quoted(rest.front()));
+    else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
+      what = UnknownArgument(app, rest);
+    Note(fmt::format("weir: {}{}; see weir --help", what, Hint(args)));
     return kExitUsage;
   }
   return Run(&context, args);

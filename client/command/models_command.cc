@@ -3,6 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
+#include "client/command/help.h"
 #include "client/command/json.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
@@ -43,10 +44,10 @@ absl::Status RunGet(const std::string& name, Context* context) {
 absl::Status RunList(Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
   v1::ListModelsRequest request;
-  if (!context->json)
-    context->out.WriteLine(fmt::format(kRow, "NAME", "MIXER", "PARAMETERS", "DTYPE", "CONTEXT", "STATE"));
   do {
     WEIR_ASSIGN_OR_RETURN(const v1::ListModelsResponse page, client.ListModels(request, context->cancel()));
+    if (!context->json && request.page_token().empty())
+      context->out.WriteLine(fmt::format(kRow, "NAME", "MIXER", "PARAMETERS", "DTYPE", "CONTEXT", "STATE"));
     for (const v1::Model& model : page.models()) {
       if (context->json)
         context->WriteJson(model);
@@ -65,10 +66,11 @@ absl::Status RunList(Context* context) {
 void AddModelsCommand(CLI::App* app, Context* context) {
   CLI::App* group = app->add_subcommand("models", "List the models that the server holds.");
   group->require_subcommand(0, 1);
+  group->footer(std::string(kModelsFooter));
   CLI::App* list = group->add_subcommand("list", "Print a line per model; the same as `weir models`.");
   CLI::App* get = group->add_subcommand("get", "Print all about one model.");
   auto name = std::make_shared<std::string>();
-  get->add_option("NAME", *name, "The model, with or without models/.")->required()->type_name("");
+  get->add_option("MODEL", *name, "The model, with or without models/.")->required()->type_name("");
   const auto choose_list = [context] { context->action = [context] { return RunList(context); }; };
   list->callback(choose_list);
   get->callback([name, context] { context->action = [=] { return RunGet(*name, context); }; });

@@ -78,10 +78,11 @@ absl::Status RunSnapshots(const StateOptions& options, Context* context) {
   v1::ListSnapshotsRequest request;
   request.set_parent(options.name());
   request.set_page_size(kPageSize);
-  if (!context->json) context->out.WriteLine(fmt::format(kRow, "NAME", "POSITION", "STATE_BYTES", "CREATED"));
   do {
     WEIR_ASSIGN_OR_RETURN(const v1::ListSnapshotsResponse page,
                           client.ListSnapshots(request, context->cancel()));
+    if (!context->json && request.page_token().empty())
+      context->out.WriteLine(fmt::format(kRow, "NAME", "POSITION", "STATE_BYTES", "CREATED"));
     for (const v1::Snapshot& snapshot : page.snapshots()) {
       if (context->json)
         context->WriteJson(snapshot);
@@ -228,7 +229,7 @@ CLI::App* AddSub(CLI::App* group, const char* name, const char* help, bool takes
                  Context* context, const std::shared_ptr<StateOptions>& options) {
   CLI::App* sub = group->add_subcommand(name, help);
   if (takes_session)
-    sub->add_option("ID", options->session, "Id of a session, or its name sessions/ID.")
+    sub->add_option("SESSION", options->session, "Id of a session, or its name sessions/ID.")
         ->required()
         ->type_name("");
   sub->callback([=] { context->action = [=] { return run(*options, context); }; });

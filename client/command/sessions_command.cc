@@ -94,12 +94,13 @@ absl::Status RunList(const SessionOptions& options, Context* context) {
   WEIR_ASSIGN_OR_RETURN(const WeirClient client, context->Connect());
   v1::ListSessionsRequest request;
   int64_t left = options.limit;
-  if (!context->json)
-    context->out.WriteLine(fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
   do {
     request.set_page_size(static_cast<int32_t>(std::min<int64_t>(left, kPageSize)));
     WEIR_ASSIGN_OR_RETURN(const v1::ListSessionsResponse page,
                           client.ListSessions(request, context->cancel()));
+    if (!context->json && request.page_token().empty())
+      context->out.WriteLine(
+          fmt::format(kRow, "NAME", "MODEL", "POSITION", "STATE_BYTES", "BUSY", "EXPIRES"));
     for (const v1::Session& session : page.sessions()) {
       if (left-- == 0) return absl::OkStatus();
       if (context->json)
@@ -180,7 +181,7 @@ CLI::App* AddSub(CLI::App* app, const char* name, const char* help, bool takes_i
                  const std::shared_ptr<SessionOptions>& options) {
   CLI::App* sub = app->add_subcommand(name, help);
   if (takes_id)
-    sub->add_option("ID", options->session, "Id of a session, or its name sessions/ID.")
+    sub->add_option("SESSION", options->session, "Id of a session, or its name sessions/ID.")
         ->required()
         ->type_name("");
   sub->callback([=] { context->action = [=] { return run(*options, context); }; });
@@ -226,7 +227,9 @@ void AddSessionsCommand(CLI::App* app, Context* context) {
       "Print at most N. Default: all.");
   CLI::App* remove = AddSub(group, "delete", "Delete sessions or snapshots and free their state.", false,
                             RunDelete, context, options);
-  remove->add_option("ID", options->names, "Ids of sessions, or their names sessions/ID; names of snapshots.")
+  remove
+      ->add_option("SESSION", options->names,
+                   "Ids of sessions, or their names sessions/ID; names of snapshots.")
       ->required()
       ->type_name("");
   AddEtag(remove, options.get());

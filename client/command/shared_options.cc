@@ -7,9 +7,8 @@ namespace weir {
 
 CLI::Option* AddModelOption(CLI::App* app, std::string* model) {
   return app
-      ->add_option(
-          "-m,--model", *model,
-          "The model, with or without models/. Not needed with a session, or when the server holds one.")
+      ->add_option("-m,--model", *model,
+                   "The model, with or without models/. Not needed when the server holds only one.")
       ->type_name("MODEL");
 }
 

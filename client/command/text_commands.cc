@@ -101,12 +101,14 @@ void AddTextCommands(CLI::App* app, Context* context) {
   AddPromptOptions(tokenize, &for_tokenize->prompt, "TEXT");
   tokenize->add_flag("--pieces", for_tokenize->lines,
                      "A line per token: id, tab, the token's bytes escaped.");
+  tokenize->footer(std::string(kTokenizeFooter));
 
   auto for_detokenize = std::make_shared<TextOptions>();
   CLI::App* detokenize = AddSub(app, "detokenize", "Print the bytes of token ids, then a newline.",
                                 RunDetokenize, context, for_detokenize);
   detokenize->add_option("IDS", for_detokenize->ids, "Token ids; none or - reads them from standard input.")
       ->type_name("");
+  detokenize->footer(std::string(kDetokenizeFooter));
 
   auto for_score = std::make_shared<TextOptions>();
   CLI::App* score =

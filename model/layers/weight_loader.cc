@@ -43,9 +43,15 @@ absl::StatusOr<PackedMatrix> WeightLoader::Matrix(std::span<const MatrixPart> pa
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::Vector(const std::string& name, int64_t n) const {
-  WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, weights_.Get(name, {n}));
+  WEIR_ASSIGN_OR_RETURN(const std::vector<float> values, Values(name, {n}));
+  return Upload(values);
+}
+
+absl::StatusOr<std::vector<float>> WeightLoader::Values(const std::string& name,
+                                                        const std::vector<int64_t>& shape) const {
+  WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, weights_.Get(name, shape));
   WEIR_RETURN_IF_ERROR(tensor.CheckFinite());
-  return Upload(tensor.ToF32());
+  return tensor.ToF32();
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::ConvFilter(std::span<const MatrixPart> parts,

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@ class DeviceTensor {
   DeviceTensor(DeviceBuffer buffer, TensorView view) : buffer_(std::move(buffer)), view_(view) {}
   const TensorView& view() const { return view_; }
   int64_t bytes() const { return buffer_.bytes(); }
+  DeviceBuffer TakeBuffer() && { return std::move(buffer_); }
 
  private:
   DeviceBuffer buffer_;
@@ -49,8 +51,11 @@ class WeightLoader {
   absl::StatusOr<DeviceTensor> Vector(const std::string& name, int64_t n) const;
   // Depthwise filters [channels_i, 1, width], on top of each other, as f32 [width, channels].
   absl::StatusOr<DeviceTensor> ConvFilter(std::span<const MatrixPart> parts, int64_t width) const;
-  absl::StatusOr<DeviceTensor> Upload(std::span<const float> values) const;  // f32 [n]
+  // The values of a small tensor of exactly this shape, finite, for what is computed from them before it is
+  // uploaded.
+  absl::StatusOr<std::vector<float>> Values(const std::string& name, const std::vector<int64_t>& shape) const;
   absl::StatusOr<DeviceTensor> Upload(std::span<const float> values, int64_t rows, int64_t columns) const;
+  absl::StatusOr<DeviceTensor> Upload(std::span<const float> values) const;  // rank 1
 
   const WeightMap& weights() const { return weights_; }
 

@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "model/mixers/linear_attention.h"
 #include "model/mixers/mamba.h"
+#include "model/mixers/mamba2.h"
 #include "model/mixers/softmax.h"
 #include "runtime/base/error.h"
 
@@ -17,9 +18,14 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    {"LlamaForCausalLM", ReadLlamaFamily},    {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
-    {"MambaForCausalLM", ReadMambaFamily},    {"FalconMambaForCausalLM", ReadFalconMambaFamily},
+    {"LlamaForCausalLM", ReadLlamaFamily},
+    {"LinearAttentionForCausalLM", ReadLinearAttentionFamily},
+    {"PerformerForCausalLM", ReadPerformerFamily},
+    {"MambaForCausalLM", ReadMambaFamily},
+    {"FalconMambaForCausalLM", ReadFalconMambaFamily},
+    {"Mamba2ForCausalLM", ReadMamba2Family},
     {"mamba_ssm Mamba1", ReadMambaSsmFamily},
+    {"mamba_ssm Mamba2", ReadMambaSsm2Family},
 };
 
 }  // namespace

@@ -19,7 +19,8 @@ struct LinearAttentionConfig {
   DecoderShape shape;
   int num_heads = 0;
   int num_kv_heads = 0;
-  int64_t state_dim = 0;  // d' of one head
+  int64_t key_dim = 0;       // of one head of q and k, before φ
+  int64_t num_features = 0;  // FAVOR+'s; 0: φ = elu + 1
   int64_t head_dim = 0;
   int64_t conv_size = 0;  // 0: no convolution
   bool conv_bias = false;
@@ -27,8 +28,10 @@ struct LinearAttentionConfig {
   bool normalized = true;  // divide by φ(q)ᵀz
   bool affine_norm = true;
 
-  int64_t q_dim() const { return num_heads * state_dim; }
-  int64_t k_dim() const { return num_kv_heads * state_dim; }
+  bool favor() const { return num_features > 0; }
+  int64_t state_dim() const { return favor() ? num_features : key_dim; }  // d' of one head
+  int64_t q_dim() const { return num_heads * key_dim; }
+  int64_t k_dim() const { return num_kv_heads * key_dim; }
   int64_t v_dim() const { return num_kv_heads * head_dim; }
   int64_t o_dim() const { return num_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + k_dim() + v_dim(); }
@@ -49,42 +52,53 @@ class LinearAttentionMixer final : public SequenceMixer {
     WEIR_ASSIGN_OR_RETURN(mixer->out_,
                           loader.Matrix(attn + "o_proj.weight", config.shape.d_model, config.o_dim()));
     if (config.conv_size > 0) WEIR_RETURN_IF_ERROR(mixer->LoadConvolution(loader, attn));
+    if (config.favor()) WEIR_RETURN_IF_ERROR(mixer->LoadFeatures(loader, attn + "features"));
     const std::string norm = attn + (config.output_gate ? "g_norm_swish_gate.weight" : "norm.weight");
     if (config.affine_norm) {
       WEIR_ASSIGN_OR_RETURN(mixer->norm_, loader.Vector(norm, config.head_dim));
-      mixer->norm_weight_ = mixer->norm_.view();
     } else {
-      WEIR_ASSIGN_OR_RETURN(mixer->norm_,
-                            loader.Upload(std::vector<float>(config.head_dim, 1.0f), 1, config.head_dim));
-      mixer->norm_weight_ = TensorView(mixer->norm_.view().raw(), DType::kF32, {config.head_dim});
+      WEIR_ASSIGN_OR_RETURN(mixer->norm_, loader.Upload(std::vector<float>(config.head_dim, 1.0f)));
     }
     return mixer;
   }
 
   std::vector<StateSpec> States() const override {
     const int64_t heads = config_.num_kv_heads;
-    std::vector<StateSpec> specs = {{"s_outer", {heads, config_.state_dim, config_.head_dim}},
-                                    {"s_inner", {heads, config_.state_dim, config_.head_dim}}};
+    const int64_t state_dim = config_.state_dim();
+    std::vector<StateSpec> specs = {{"s_outer", {heads, state_dim, config_.head_dim}},
+                                    {"s_inner", {heads, state_dim, config_.head_dim}}};
     if (config_.normalized) {
-      specs.push_back({"z_outer", {heads, config_.state_dim}});
-      specs.push_back({"z_inner", {heads, config_.state_dim}});
+      specs.push_back({"z_outer", {heads, state_dim}});
+      specs.push_back({"z_inner", {heads, state_dim}});
     }
+    if (config_.favor()) specs.push_back({"maximum", {heads}});
     if (config_.conv_size > 1) specs.push_back({"conv", {config_.conv_size - 1, config_.qkv_dim()}});
     return specs;
   }
 
   int64_t parameter_count() const override {
     return in_.n() * in_.k() + out_.n() * out_.k() + (config_.affine_norm ? config_.head_dim : 0) +
-           config_.conv_size * config_.qkv_dim() + (config_.conv_bias ? config_.qkv_dim() : 0);
+           config_.conv_size * config_.qkv_dim() + (config_.conv_bias ? config_.qkv_dim() : 0) +
+           config_.num_features * config_.key_dim;
   }
   int64_t weight_bytes() const override {
-    return in_.bytes() + out_.bytes() + norm_.bytes() + conv_.bytes() + conv_bias_.bytes();
+    return in_.bytes() + out_.bytes() + norm_.bytes() + conv_.bytes() + conv_bias_.bytes() +
+           features_.bytes();
   }
 
   int64_t WorkspaceBytes(int max_tokens, int64_t, int) const override {
-    const int64_t columns[] = {in_.n(), config_.conv_size > 0 ? config_.qkv_dim() : 0, config_.o_dim()};
     int64_t bytes = 0;
-    for (const int64_t n : columns) bytes += Workspace::BytesFor(DType::kF32, max_tokens * n);
+    const auto add = [&](int64_t columns) {
+      bytes += Workspace::BytesFor(DType::kF32, max_tokens * columns);
+    };
+    add(in_.n());
+    add(config_.o_dim());
+    if (config_.conv_size > 0) add(config_.qkv_dim());
+    if (config_.favor()) {
+      add(config_.num_heads * config_.num_features);
+      add(config_.num_kv_heads * config_.num_features);
+      add(config_.num_kv_heads);
+    }
     return bytes;
   }
 
@@ -101,21 +115,51 @@ class LinearAttentionMixer final : public SequenceMixer {
              {.batch = batch,
               .x = qkv,
               .weight = conv_.view(),
-              .bias = conv_bias_view_,
+              .bias = conv_bias_.view(),
               .window = config_.conv_size > 1 ? state.fixed.back() : TensorView(),
               .y = y},
              stream);
       qkv = y;
     }
-    const TensorView qk = qkv.Columns(0, config_.q_dim() + config_.k_dim());
-    Launch(kEluPlusOne, {.x = qk, .y = qk}, stream);
+    TensorView q = qkv.Columns(0, config_.q_dim());
+    TensorView k = qkv.Columns(config_.q_dim(), config_.k_dim());
+    TensorView log_decay;
+    if (config_.favor()) {
+      const TensorView phi_q = workspace.F32(num_tokens, config_.num_heads * config_.num_features);
+      const TensorView phi_k = workspace.F32(num_tokens, config_.num_kv_heads * config_.num_features);
+      log_decay = workspace.F32(num_tokens, config_.num_kv_heads);
+      Launch(kFavor,
+             {.batch = batch,
+              .x = q,
+              .features = features_.view(),
+              .num_heads = config_.num_heads,
+              .y = phi_q,
+              .maximum = {},
+              .log_decay = {}},
+             stream);
+      Launch(kFavor,
+             {.batch = batch,
+              .x = k,
+              .features = features_.view(),
+              .num_heads = config_.num_kv_heads,
+              .y = phi_k,
+              .maximum = state.fixed[4],
+              .log_decay = log_decay},
+             stream);
+      q = phi_q;
+      k = phi_k;
+    } else {
+      const TensorView qk = qkv.Columns(0, config_.q_dim() + config_.k_dim());
+      Launch(kEluPlusOne, {.x = qk, .y = qk}, stream);
+    }
 
     const TensorView o = workspace.F32(num_tokens, config_.o_dim());
     Launch(kLinearRecurrence,
            {.batch = batch,
-            .q = qkv.Columns(0, config_.q_dim()),
-            .k = qkv.Columns(config_.q_dim(), config_.k_dim()),
+            .q = q,
+            .k = k,
             .v = qkv.Columns(config_.q_dim() + config_.k_dim(), config_.v_dim()),
+            .log_decay = log_decay,
             .s_outer = state.fixed[0],
             .s_inner = state.fixed[1],
             .z_outer = config_.normalized ? state.fixed[2] : TensorView(),
@@ -123,11 +167,11 @@ class LinearAttentionMixer final : public SequenceMixer {
             .o = o,
             .num_heads = config_.num_heads,
             .num_kv_heads = config_.num_kv_heads,
-            .scale = 1.0f / std::sqrt(static_cast<float>(config_.state_dim))},
+            .scale = 1.0f / std::sqrt(static_cast<float>(config_.key_dim))},
            stream);
     const TensorView gate =
         config_.output_gate ? projected.Columns(config_.qkv_dim(), config_.o_dim()) : TensorView();
-    Launch(kRmsNorm, {.x = o, .weight = norm_weight_, .gate = gate, .y = o, .eps = config_.shape.norm_eps},
+    Launch(kRmsNorm, {.x = o, .weight = norm_.view(), .gate = gate, .y = o, .eps = config_.shape.norm_eps},
            stream);
     Launch(kMatmul, {.x = o, .weight = &out_, .y = residual, .bias = {}, .accumulate = true}, stream);
   }
@@ -145,13 +189,21 @@ class LinearAttentionMixer final : public SequenceMixer {
     for (const auto& [name, n] : {MatrixPart{attn + "q_conv1d.bias", config_.q_dim()},
                                   MatrixPart{attn + "k_conv1d.bias", config_.k_dim()},
                                   MatrixPart{attn + "v_conv1d.bias", config_.v_dim()}}) {
-      WEIR_ASSIGN_OR_RETURN(const WeightTensor tensor, loader.weights().Get(name, {n}));
-      WEIR_RETURN_IF_ERROR(tensor.CheckFinite());
-      const std::vector<float> values = tensor.ToF32();
+      WEIR_ASSIGN_OR_RETURN(const std::vector<float> values, loader.Values(name, {n}));
       bias.insert(bias.end(), values.begin(), values.end());
     }
-    WEIR_ASSIGN_OR_RETURN(conv_bias_, loader.Upload(bias, 1, config_.qkv_dim()));
-    conv_bias_view_ = TensorView(conv_bias_.view().raw(), DType::kF32, {config_.qkv_dim()});
+    WEIR_ASSIGN_OR_RETURN(conv_bias_, loader.Upload(bias));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadFeatures(const WeightLoader& loader, const std::string& name) {
+    const int64_t m = config_.num_features;
+    const int64_t d = config_.key_dim;
+    WEIR_ASSIGN_OR_RETURN(const std::vector<float> rows, loader.Values(name, {m, d}));
+    std::vector<float> columns(rows.size());
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < d; ++j) columns[j * m + i] = rows[i * d + j];
+    WEIR_ASSIGN_OR_RETURN(features_, loader.Upload(columns, d, m));
     return absl::OkStatus();
   }
 
@@ -160,15 +212,14 @@ class LinearAttentionMixer final : public SequenceMixer {
   PackedMatrix out_;  // [d_model, o_dim]
   DeviceTensor conv_;
   DeviceTensor conv_bias_;
-  TensorView conv_bias_view_;
-  DeviceTensor norm_;
-  TensorView norm_weight_;  // f32 [head_dim]
+  DeviceTensor norm_;      // f32 [head_dim]
+  DeviceTensor features_;  // f32 [key_dim, num_features]
 };
 
 class LinearAttentionFamily final : public DecoderFamily {
  public:
   explicit LinearAttentionFamily(LinearAttentionConfig config) : config_(std::move(config)) {}
-  std::string_view mixer_name() const override { return "linear_attention"; }
+  std::string_view mixer_name() const override { return config_.favor() ? "performer" : "linear_attention"; }
   const DecoderShape& shape() const override { return config_.shape; }
   int prefill_granule() const override { return kChunkTokens; }
   double flops_per_position() const override { return 0; }
@@ -193,7 +244,6 @@ absl::StatusOr<int64_t> HeadWidth(const ConfigReader& config, std::string_view e
 }
 
 absl::Status ReadMixerKeys(const ConfigReader& config, LinearAttentionConfig* out) {
-  static constexpr std::string_view kFeatureMaps[] = {"elu"};
   static constexpr std::string_view kGates[] = {"swish"};
   const int64_t d_model = out->shape.d_model;
   WEIR_ASSIGN_OR_RETURN(const int64_t num_heads, config.Int("num_heads", 1, 4096));
@@ -203,10 +253,8 @@ absl::Status ReadMixerKeys(const ConfigReader& config, LinearAttentionConfig* ou
                         fmt::format("{} does not divide the {} heads", num_kv_heads, num_heads));
   out->num_heads = static_cast<int>(num_heads);
   out->num_kv_heads = static_cast<int>(num_kv_heads);
-  WEIR_ASSIGN_OR_RETURN(out->state_dim, HeadWidth(config, "expand_k", d_model, num_heads));
+  WEIR_ASSIGN_OR_RETURN(out->key_dim, HeadWidth(config, "expand_k", d_model, num_heads));
   WEIR_ASSIGN_OR_RETURN(out->head_dim, HeadWidth(config, "expand_v", d_model, num_heads));
-  WEIR_RETURN_IF_ERROR(config.Enum("feature_map", kFeatureMaps).status());
-  WEIR_ASSIGN_OR_RETURN(out->normalized, config.Bool("norm_feature_map", false));
   WEIR_ASSIGN_OR_RETURN(out->affine_norm, config.Bool("elementwise_affine", true));
   for (const std::string_view key : {"norm_q", "norm_k"}) {
     WEIR_ASSIGN_OR_RETURN(const bool value, config.Bool(key, false));
@@ -222,10 +270,8 @@ absl::Status ReadMixerKeys(const ConfigReader& config, LinearAttentionConfig* ou
   return config.Enum("gate_fn", kGates, "swish").status();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadLinearAttentionFamily(const ConfigReader& config,
-                                                                         const FamilyOptions&) {
+// All but the feature map.
+absl::StatusOr<LinearAttentionConfig> ReadConfig(const ConfigReader& config) {
   constexpr int64_t kMaxSize = 1 << 20;
   static constexpr std::string_view kActivations[] = {"swish", "silu"};
   LinearAttentionConfig out;
@@ -249,6 +295,30 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadLinearAttentionFamily(const C
   shape.mixer_norm_name = "attn_norm.weight";
   shape.mlp_norm_name = "mlp_norm.weight";
   shape.mlp_prefix = "mlp.";
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadLinearAttentionFamily(const ConfigReader& config,
+                                                                         const FamilyOptions&) {
+  static constexpr std::string_view kFeatureMaps[] = {"elu"};
+  WEIR_ASSIGN_OR_RETURN(LinearAttentionConfig out, ReadConfig(config));
+  WEIR_RETURN_IF_ERROR(config.Enum("feature_map", kFeatureMaps).status());
+  WEIR_ASSIGN_OR_RETURN(out.normalized, config.Bool("norm_feature_map", false));
+  return std::make_unique<LinearAttentionFamily>(std::move(out));
+}
+
+absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadPerformerFamily(const ConfigReader& config,
+                                                                   const FamilyOptions&) {
+  static constexpr std::string_view kFeatureMaps[] = {"favor+"};
+  WEIR_ASSIGN_OR_RETURN(LinearAttentionConfig out, ReadConfig(config));
+  WEIR_RETURN_IF_ERROR(config.Enum("feature_map", kFeatureMaps, "favor+").status());
+  WEIR_ASSIGN_OR_RETURN(out.num_features, config.Int("num_features", 1, 65536));
+  WEIR_ASSIGN_OR_RETURN(out.normalized, config.Bool("norm_feature_map", true));
+  if (!out.normalized)
+    return config.Error("norm_feature_map",
+                        "false is not supported: only the quotient is free of the stabiliser");
   return std::make_unique<LinearAttentionFamily>(std::move(out));
 }
 

@@ -27,13 +27,25 @@ void FlushDenormalsOnThisThread() {
 #endif
 }
 
+namespace {
+
+// For the caller of ParallelFor, while its tasks run. Without it, bits would depend on who ran a task.
+class ScopedFlushDenormals {
+ public:
 #if defined(__SSE__)
-ScopedFlushDenormals::ScopedFlushDenormals() : saved_(_mm_getcsr()) { FlushDenormalsOnThisThread(); }
-ScopedFlushDenormals::~ScopedFlushDenormals() { _mm_setcsr(saved_); }
+  ScopedFlushDenormals() : saved_(_mm_getcsr()) { FlushDenormalsOnThisThread(); }
+  ~ScopedFlushDenormals() { _mm_setcsr(saved_); }
 #else
-ScopedFlushDenormals::ScopedFlushDenormals() { FlushDenormalsOnThisThread(); }
-ScopedFlushDenormals::~ScopedFlushDenormals() = default;
+  ScopedFlushDenormals() { FlushDenormalsOnThisThread(); }
 #endif
+  ScopedFlushDenormals(const ScopedFlushDenormals&) = delete;
+  ScopedFlushDenormals& operator=(const ScopedFlushDenormals&) = delete;
+
+ private:
+  [[maybe_unused]] unsigned int saved_ = 0;
+};
+
+}  // namespace
 
 WorkerPool::WorkerPool(int num_threads) {
   WEIR_CHECK(num_threads >= 1);
@@ -49,6 +61,7 @@ WorkerPool::~WorkerPool() {
 
 void WorkerPool::ParallelFor(int64_t num_tasks, FunctionRef<void(int64_t, int)> body) {
   if (num_tasks <= 0) return;
+  const ScopedFlushDenormals flush;
   if (num_tasks == 1 || threads_.empty()) {
     for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
     return;

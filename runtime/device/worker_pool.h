@@ -12,7 +12,8 @@
 namespace weir {
 
 // Owned by the CPU device; ParallelFor is called by one thread at a time (the engine's), which works too.
-// Workers spin for a bounded time between regions, then sleep. Every thread flushes denormals to zero.
+// Workers spin for a bounded time between regions, then sleep. Denormals are zero in every task, whoever
+// runs it: decaying states end there, and a denormal multiply costs a hundred ordinary ones.
 class WorkerPool {
  public:
   explicit WorkerPool(int num_threads);  // including the caller; at least 1
@@ -44,21 +45,7 @@ class WorkerPool {
   std::atomic<bool> stop_{false};
 };
 
-// Sets flush-to-zero and denormals-are-zero for the calling thread: decaying states go denormal, and a
-// denormal multiply costs a hundred ordinary ones.
+// Sets flush-to-zero and denormals-are-zero for the calling thread, for good.
 void FlushDenormalsOnThisThread();
-
-// The same until it goes: for an operation that works on its caller's thread too. Without it, bits would
-// depend on who ran a task.
-class ScopedFlushDenormals {
- public:
-  ScopedFlushDenormals();
-  ~ScopedFlushDenormals();
-  ScopedFlushDenormals(const ScopedFlushDenormals&) = delete;
-  ScopedFlushDenormals& operator=(const ScopedFlushDenormals&) = delete;
-
- private:
-  [[maybe_unused]] unsigned int saved_ = 0;
-};
 
 }  // namespace weir

@@ -36,7 +36,7 @@ class RequestLog {
   template <class Response>
   using Finish = absl::AnyInvocable<void(absl::StatusOr<Response>, bool remember)>;
 
-  RequestLog() = default;
+  RequestLog() : limits_() {}
   explicit RequestLog(const Limits& limits) : limits_(limits) {}
 
   // Calls `start(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat

@@ -110,7 +110,9 @@ void ReadStop(const v1::StopConditions& request, const LoadedModel& model, TurnP
 void CheckPrompt(const v1::Prompt& prompt, const LoadedModel& model, int64_t max_text_bytes,
                  FieldViolations* violations) {
   if (prompt.has_text() && !model.tokenizer)
-    violations->Add("prompt.text", "the model has no tokenizer; send token_ids");
+    violations->Add("prompt.text",
+                    "the model has no tokenizer; send token_ids (weir --token-ids), or start the server with "
+                    "a --tokenizer");
   if (static_cast<int64_t>(prompt.text().size()) > max_text_bytes)
     violations->Add("prompt.text", fmt::format("has {} bytes; this server takes at most {} at once",
                                                prompt.text().size(), max_text_bytes));

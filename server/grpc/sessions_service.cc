@@ -25,8 +25,11 @@ grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const G
     return reactor;
   }
   start(Calls(call->frontend), call->info, [reactor, response](absl::StatusOr<Result> result) {
-    if constexpr (std::is_same_v<Response, Result>)
+    if constexpr (std::is_same_v<Response, Result>) {
       if (result.ok()) *response = *std::move(result);
+    } else {
+      static_cast<void>(response);  // clang calls the capture unused
+    }
     reactor->Finish(ToGrpc(result.status()));
   });
   return reactor;

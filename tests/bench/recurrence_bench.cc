@@ -80,6 +80,38 @@ void BM_Prefill(benchmark::State& bench) {
 }
 BENCHMARK(BM_Prefill)->ArgsProduct({{64, 128}, {0, 1}, {1, 3}})->UseRealTime();
 
+// The shape of a 130M Mamba-2: 24 states of 128x64 that decay and share one q and k.
+const RecurrenceShape kMamba2Shape = {24, 24, 128, 64, false, Decay::kPerToken, 1};
+
+// 512 tokens of one sequence. Argument: products instead of steps.
+void BM_PrefillMamba2(benchmark::State& bench) {
+  const auto device = CreateCpuDevice(1);
+  const auto way = bench.range(0) != 0 ? WholeChunks::kProducts : WholeChunks::kSteps;
+  RecurrenceState state(kMamba2Shape, 1);
+  const RecurrenceTokens tokens(kMamba2Shape, 512, 1);
+  const Ragged ragged({{512, 0, 0}});
+  const LinearRecurrenceArgs args = MakeArgs(kMamba2Shape, ragged, tokens, state);
+  for (auto _ : bench) LinearRecurrenceCpuWith(args, way, device->stream());
+  bench.SetItemsProcessed(bench.iterations() * 512);
+  bench.SetLabel(way == WholeChunks::kProducts ? "products" : "steps");
+}
+BENCHMARK(BM_PrefillMamba2)->Arg(0)->Arg(1)->UseRealTime();
+
+// One token for each of range(0) sequences, range(1) threads: the state is read and written.
+void BM_StepMamba2(benchmark::State& bench) {
+  const int slots = static_cast<int>(bench.range(0));
+  const auto device = CreateCpuDevice(static_cast<int>(bench.range(1)));
+  RecurrenceState state(kMamba2Shape, slots);
+  const RecurrenceTokens tokens(kMamba2Shape, slots, 1);
+  std::vector<RunSpec> runs;
+  for (int slot = 0; slot < slots; ++slot) runs.push_back({1, 1, slot});
+  const Ragged ragged(runs);
+  const LinearRecurrenceArgs args = MakeArgs(kMamba2Shape, ragged, tokens, state);
+  for (auto _ : bench) LinearRecurrenceCpu(args, device->stream());
+  bench.SetBytesProcessed(bench.iterations() * slots * RecurrenceStateBytes(24, 128, 64, false, 1) * 2);
+}
+BENCHMARK(BM_StepMamba2)->ArgsProduct({{1, 16, 64}, {1, 2}})->UseRealTime();
+
 // Relative error of S after ten million tokens of d = 4, against double precision. Argument: whether every
 // token is the same one.
 void BM_RangeErrorAtTenMillion(benchmark::State& bench) {

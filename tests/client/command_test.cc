@@ -254,6 +254,17 @@ TEST(CommandExit, SaysWhatKindOfErrorItWas) {
             "weir: 64 turns wait (QUEUE_FULL; try again in 2s)\n");
 }
 
+TEST(CommandExit, AnErrorPrintsNoHeadOfAListThatDoesNotCome) {
+  ScriptedServer server;
+  server.status = RichStatus(grpc::StatusCode::UNAUTHENTICATED, "API_KEY_MISSING", "a key is wanted");
+  for (const std::vector<std::string>& list :
+       {std::vector<std::string>{"models"}, {"sessions", "list"}, {"sessions", "snapshots", "s"}}) {
+    const ChildResult result = RunWeir(At(server, list));
+    EXPECT_EQ(result.exit, 1);
+    EXPECT_THAT(result.out, IsEmpty()) << list.back();
+  }
+}
+
 TEST(CommandExit, AnErrorInMidStreamKeepsWhatArrived) {
   ScriptedServer server;
   server.on_generate = [](grpc::ServerContext*, ScriptedServer::Writer* writer) {
@@ -343,6 +354,24 @@ TEST(CommandExit, ValuesThatNoModelTakesAre2AndTheRangeIsNamed) {
       EXPECT_THAT(result.err, AllOf(HasSubstr("'" + value + "'"), HasSubstr(c.range)));
     }
   }
+}
+
+TEST(CommandExit, WhatIsUnknownIsNamedWithWhatWasMeant) {
+  const auto said = [](std::vector<std::string> arguments) {
+    const ChildResult result = RunWeir(arguments);
+    EXPECT_EQ(result.exit, 2);
+    return result.err;
+  };
+  EXPECT_EQ(said({"generate", "--temprature", "1", "hi"}),
+            "weir: '--temprature' is no option of weir generate, but --temperature is; see weir --help\n");
+  EXPECT_EQ(said({"sessions", "create", "--modle=m"}),
+            "weir: '--modle' is no option of weir sessions create, but --model is; see weir --help\n");
+  EXPECT_EQ(said({"sessions", "list", "--jsn"}),
+            "weir: '--jsn' is no option of weir sessions list, but --json is; see weir --help\n");
+  EXPECT_EQ(said({"info", "--verbose"}), "weir: '--verbose' is no option of weir info; see weir --help\n");
+  EXPECT_EQ(said({"info", "-x"}), "weir: '-x' is no option of weir info; see weir --help\n");
+  EXPECT_EQ(said({"generate", "two", "words"}),
+            "weir: 'words' is one argument too many for weir generate; see weir --help\n");
 }
 
 TEST(CommandExit, ANumberForLogprobsGetsAHint) {
@@ -469,6 +498,8 @@ TEST(CommandHelp, ExplainsEveryCommandAndTheExitStatus) {
   for (const char* name : {"generate", "sessions", "models", "tokenize", "detokenize", "score", "info"}) {
     const ChildResult sub = RunWeir({name, "--help"});
     EXPECT_EQ(sub.exit, 0) << name;
+    EXPECT_THAT(sub.out, HasSubstr("EXAMPLES"));
+    EXPECT_THAT(sub.out, HasSubstr("EXIT STATUS"));
     EXPECT_THAT(sub.out, HasSubstr(std::string("weir ") + name));
     std::istringstream lines(sub.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;

@@ -79,6 +79,11 @@ class ScriptedServer : private v1::Generation::Service,
     if (at != requests_.end()) message.ParseFromString(at->second);
     return message;
   }
+  // Whether a request of this type has come.
+  bool Received(const std::string& full_name) const {
+    const std::lock_guard<std::mutex> lock(mu_);
+    return requests_.contains(full_name);
+  }
   // `x-session-id` of the latest call; empty when it had none.
   std::string session_id() const;
   // `authorization` likewise.

@@ -7,6 +7,7 @@
 
 #include "model/loaded_model.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/golden_fill.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_dir.h"
@@ -15,29 +16,6 @@ namespace weir::testing {
 namespace {
 
 using nlohmann::json;
-
-uint64_t Fnv1a(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
-uint64_t SplitMix64(uint64_t state) {
-  state += 0x9e3779b97f4a7c15;
-  state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9;
-  state = (state ^ (state >> 27)) * 0x94d049bb133111eb;
-  return state ^ (state >> 31);
-}
-
-std::vector<float> Filled(const std::string& name, size_t count, double scale, double offset) {
-  const uint64_t hash = Fnv1a(name);
-  std::vector<float> values(count);
-  for (size_t i = 0; i < count; ++i) {
-    const double u = static_cast<double>(SplitMix64(hash + i) >> 40) / 16777216.0;
-    values[i] = static_cast<float>(offset + scale * (2 * u - 1));
-  }
-  return values;
-}
 
 struct Golden {
   std::string config;  // the text of config.json, which may hold a bare Infinity
@@ -69,7 +47,7 @@ Golden ReadGolden(const std::string& name, DType dtype) {
     const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
     size_t count = 1;
     for (const int64_t extent : shape) count *= static_cast<size_t>(extent);
-    const std::vector<float> values = Filled(tensor_name, count, tensor.at("scale"), tensor.at("offset"));
+    const std::vector<float> values = GoldenFill(tensor_name, count, tensor.at("scale"), tensor.at("offset"));
     golden.tensors.push_back(dtype == DType::kF32 ? F32Tensor(tensor_name, shape, values)
                                                   : HalfTensor<BF16>(tensor_name, shape, values));
   }
@@ -139,12 +117,15 @@ TEST_P(GoldenLogits, InBF16) { Compare(DType::kBF16, 0.15); }
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenLogits,
                          ::testing::Values("falcon_mamba", "falcon_mamba_eps", "llama_gqa", "llama_tied",
-                                           "mamba_authors", "mamba_biases", "mamba_long", "mamba_tied"),
+                                           "mamba_authors", "mamba_biases", "mamba_long", "mamba_tied",
+                                           "mamba2_authors", "mamba2_groups2", "mamba2_groups2_long",
+                                           "mamba2_groups3", "mamba2_limit", "mamba2_long",
+                                           "mamba2_norm_before_gate", "mamba2_tied"),
                          [](const auto& test) { return test.param; });
 
 // README.md's example.
 TEST(GoldenFilling, HashesAsTheGeneratorDoes) {
-  const std::vector<float> q = Filled("q", 1001, 1, 0);
+  const std::vector<float> q = GoldenFill("q", 1001, 1, 0);
   EXPECT_FLOAT_EQ(q[0], 0.355183005f);
   EXPECT_FLOAT_EQ(q[1], 0.307187557f);
   EXPECT_FLOAT_EQ(q[2], 0.131663918f);

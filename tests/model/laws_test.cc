@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
+#include <utility>
 
 #include "tests/support/count_allocations.h"
 #include "tests/support/model_harness.h"
@@ -238,24 +239,26 @@ TEST_P(Laws, REC_02_StateAfterPackedPrefillIsEachSequencesOwn) {
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* mixer : {"linear_attention", "softmax"}) {
+  const std::pair<const char*, const char*> mixers[] = {{"linear_attention", "Linear"},
+                                                        {"performer", "Performer"},
+                                                        {"mamba2", "Mamba2"},
+                                                        {"softmax", "Softmax"}};
+  for (const auto& [mixer, name] : mixers) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       TinyModelOptions options;
       options.mixer = mixer;
       options.dtype = dtype;
-      cases.push_back({std::string(mixer == std::string("softmax") ? "Softmax" : "Linear") +
-                           (dtype == DType::kF32 ? "F32" : "BF16"),
-                       options});
+      cases.push_back({std::string(name) + (dtype == DType::kF32 ? "F32" : "BF16"), options});
     }
+    TinyModelOptions grouped;
+    grouped.mixer = mixer;
+    grouped.num_heads = 6;
+    grouped.num_kv_heads = 2;
+    grouped.tied = false;
+    grouped.conv_and_gate = false;
+    grouped.biases = true;
+    cases.push_back({std::string(name) + "GroupedPlainUntied", grouped});
   }
-  TinyModelOptions grouped;
-  grouped.num_heads = 6;
-  grouped.num_kv_heads = 2;
-  grouped.tied = false;
-  grouped.conv_and_gate = false;
-  cases.push_back({"LinearGroupedPlainUntied", grouped});
-  grouped.mixer = "softmax";
-  cases.push_back({"SoftmaxGroupedUntied", grouped});
   return cases;
 }
 

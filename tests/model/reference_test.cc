@@ -59,28 +59,31 @@ TEST(Reference, Stories260kLogitsGreedyIdsAndText) {
             expected["greedy_text"].get<std::string>().substr(0, 60));
 }
 
-// Logits that llama.cpp gave after six tokens; in one step, and one by one.
-void ExpectLlamaCppLogits(const std::string& name) {
-  const std::string folder = WEIR_SOURCE_DIR "/../shared/data/" + name;
-  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs ../shared/data/" << name;
+// Weights of a seeded script, logits recorded from llama.cpp.
+class LlamaCpp : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(LlamaCpp, LogitsEqualWhateverTheCut) {
+  const std::string folder = WEIR_SOURCE_DIR "/../shared/data/" + GetParam() + "-llamacpp";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
-  LoadOptions options;
-  options.ids_only = true;
-  const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, options);
+  LoadOptions ids_only;
+  ids_only.ids_only = true;
+  const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, ids_only);
   ASSERT_TRUE(model.ok()) << model.status();
   ModelHarness harness(model->decoder, *device);
   const json expected = ReadJson(folder + "/expected.json");
   const auto prompt = expected.at("prompt_token_ids").get<std::vector<int32_t>>();
   const auto want = expected.at("logits_after_last_prompt_token").get<std::vector<float>>();
-  for (const int cut : {100, 1}) {
+  for (const std::vector<int>& cut : {std::vector<int>{6}, {1}, {2, 3, 1}}) {
     ModelHarness::Sequence sequence = harness.NewSequence();
-    const std::vector<float> logits = harness.Feed(&sequence, prompt, {cut}).back();
+    const std::vector<float> logits = harness.Feed(&sequence, prompt, cut).back();
     ASSERT_EQ(logits.size(), want.size());
     for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(logits[i], want[i], 1e-4) << "id " << i;
   }
 }
 
-TEST(Reference, MambaLogitsEqualLlamaCpp) { ExpectLlamaCppLogits("mamba-llamacpp"); }
+INSTANTIATE_TEST_SUITE_P(Models, LlamaCpp, ::testing::Values("mamba", "mamba2"),
+                         [](const auto& test) { return test.param; });
 
 class Zoo : public ::testing::TestWithParam<std::string> {};
 

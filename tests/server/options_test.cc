@@ -7,6 +7,7 @@
 #include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "server/access/api_keys.h"
 #include "server/capacity.h"
@@ -204,6 +205,34 @@ TEST(Options, TheTableOfLimitsIsComplete) {
   const std::regex bounds("--(max-.*|min-.*|slots|.*-memory|.*-timeout|.*-ttl|.*-stall|.*-time)");
   for (const std::string& name : in_help)
     if (std::regex_match(name, bounds)) EXPECT_EQ(in_table.count(name), 1u) << name;
+}
+
+TEST(Options, CompletionAndHelpComeFromTheOptionsThemselves) {
+  const std::string help = *ParseCommandLine({"--help"}, {})->show;
+  const std::string options = help.substr(0, help.find("SIZE is"));  // the table, without the prose
+  const std::regex flag("\n  (?:-h,)?(--[a-z][a-z-]*)");
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const std::string script = *ParseCommandLine({"--completion", shell}, {})->show;
+    int count = 0;
+    for (std::sregex_iterator it(options.begin(), options.end(), flag), end; it != end; ++it, ++count)
+      EXPECT_THAT(script, HasSubstr((*it)[1].str())) << shell;
+    EXPECT_GT(count, 35);
+    EXPECT_THAT(script, HasSubstr("f32"));
+  }
+  EXPECT_FALSE(ParseCommandLine({"--completion", "tcsh"}, {}).ok());
+  std::istringstream lines(options);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80u) << line;
+    EXPECT_EQ(line.find(":INT"), std::string::npos) << line;
+  }
+  EXPECT_THAT(options, HasSubstr("--slots N (1 to 1048576)"));
+}
+
+TEST(Options, AnUnknownOptionIsNamedWithTheOneThatWasMeant) {
+  EXPECT_EQ(ParseCommandLine({"--model", "/m", "--slot", "8"}, {}).status().message(),
+            "'--slot' is no option of weir-server, but --slots is; see weir-server --help");
+  EXPECT_EQ(ParseCommandLine({"--model", "/m", "extra"}, {}).status().message(),
+            "'extra' is one argument too many for weir-server; see weir-server --help");
 }
 
 TEST(Options, AddressesAreCheckedBeforeTheyAreListenedOn) {

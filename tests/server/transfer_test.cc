@@ -28,6 +28,7 @@ struct Exported {
   int64_t total_bytes = 0;
   std::string bytes;
   int messages = 0;
+  size_t largest_message = 0;  // all of it, in bytes
 };
 
 Exported Export(ServerFixture& fixture, const std::string& id, const std::string& etag = "") {
@@ -46,6 +47,7 @@ Exported Export(ServerFixture& fixture, const std::string& id, const std::string
       EXPECT_FALSE(message.has_session());
     }
     EXPECT_LE(message.data().size(), kMessage);
+    exported.largest_message = std::max(exported.largest_message, message.ByteSizeLong());
     exported.bytes += message.data();
   }
   exported.status = reader->Finish();
@@ -156,6 +158,60 @@ TEST(Transfer, LargeStatesTravelInSmallMessages) {
   ASSERT_TRUE(Import(fixture, "u", exported.bytes, {.piece = 100'000}).ok());
   EXPECT_EQ(Turn(fixture, "t", {9}, 30).token_ids, Turn(fixture, "u", {9}, 30).token_ids);
   EXPECT_TRUE(testing::WaitFor([&] { return fixture.engine().snapshot_budget().used() == 0; }));
+}
+
+// 24,903,680 bytes, six times what one message to a stock client may have: a state of 24 layers and 16 heads.
+TEST(Transfer, RPC_08_AStateOf24MillionBytesMovesUnderStockMessageLimits) {
+  constexpr int64_t kStateBytes = 24'903'680;
+  constexpr int64_t kHashBytes = 8;  // the model's own
+  ServerFixture from(Models((kStateBytes - kHashBytes) / 4)), to(Models((kStateBytes - kHashBytes) / 4));
+  Create(from, "s");
+  Turn(from, "s", {1, 2, 3}, 20);
+  {
+    grpc::ClientContext context;
+    v1::CreateSnapshotRequest request;
+    request.set_parent("sessions/s");
+    request.set_snapshot_id("point");
+    v1::Snapshot snapshot;
+    ASSERT_TRUE(from.sessions().CreateSnapshot(&context, request, &snapshot).ok());
+    EXPECT_GE(snapshot.state_bytes(), kStateBytes);
+  }
+  const Exported exported = Export(from, "s");
+  ASSERT_TRUE(exported.status.ok()) << exported.status.error_message();
+  EXPECT_GT(static_cast<int64_t>(exported.bytes.size()), kStateBytes);
+  // Export looked at the data; here is the message around it.
+  EXPECT_LT(exported.largest_message, kMessage + 1024);
+  ASSERT_TRUE(Import(to, "t", exported.bytes, {.piece = kMessage - 1}).ok());
+  const std::vector<int32_t> next = Turn(from, "s", {9}, 30).token_ids;
+  EXPECT_EQ(Turn(to, "t", {9}, 30).token_ids, next);
+  grpc::ClientContext context;
+  v1::RollbackSessionRequest request;
+  request.set_name("sessions/s");
+  request.set_snapshot("sessions/s/snapshots/point");
+  v1::Session session;
+  ASSERT_TRUE(from.sessions().RollbackSession(&context, request, &session).ok());
+  EXPECT_EQ(session.position(), 23);
+  EXPECT_EQ(Turn(from, "s", {9}, 30).token_ids, next);
+}
+
+// Above the longest text the server's own answer, above the largest message the transport's; both name the
+// limit.
+TEST(Transfer, RPC_08_APromptOfFiveMegabytesIsRefusedWithTheLimitInTheText) {
+  v1::GenerateRequest request = GreedyRequest({}, 1);
+  request.mutable_prompt()->set_text(std::string(5'000'000, 'x'));
+  ServerFixture fixture;
+  const grpc::Status too_long = Generate(fixture.generation(), request).status;
+  EXPECT_EQ(too_long.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(too_long.error_message(),
+            "prompt.text: has 5000000 bytes; this server takes at most 4194304 at once");
+  testing::FixtureOptions options;
+  options.server.max_message_bytes = 1 << 20;
+  ServerFixture narrow(options);
+  const grpc::Status too_large = Generate(narrow.generation(), request).status;
+  EXPECT_EQ(too_large.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(too_large.error_message(), HasSubstr("1048576"));
+  // The connection goes on.
+  EXPECT_TRUE(Generate(narrow.generation(), GreedyRequest({1}, 3)).status.ok());
 }
 
 TEST(Transfer, WhatDoesNotFitIsRefusedWithItsReason) {

@@ -66,7 +66,28 @@ void AddLinearAttentionLayer(Checkpoint* checkpoint, const std::string& prefix, 
   } else {
     checkpoint->Norm(prefix + "attn.norm.weight", head_dim);
   }
+  if (o.mixer == "performer")
+    checkpoint->Add(prefix + "attn.features", {o.num_features, head_dim}, 0.0f, 1.0f);
   checkpoint->Norm(prefix + "mlp_norm.weight", o.d_model);
+}
+
+void AddMamba2Layer(Checkpoint* checkpoint, const std::string& prefix, const TinyModelOptions& o) {
+  const int d_inner = 2 * o.d_model;
+  const int conv_dim = d_inner + 2 * o.num_kv_heads * o.state_dim;
+  checkpoint->Norm(prefix + "norm.weight", o.d_model);
+  checkpoint->Matrix(prefix + "mixer.in_proj.weight", d_inner + conv_dim + o.num_heads, o.d_model);
+  checkpoint->Matrix(prefix + "mixer.out_proj.weight", o.d_model, d_inner);
+  checkpoint->Add(prefix + "mixer.conv1d.weight", {conv_dim, 1, o.conv_size}, 0.0f, 0.5f);
+  if (o.biases) {
+    checkpoint->Add(prefix + "mixer.in_proj.bias", {d_inner + conv_dim + o.num_heads}, 0.0f, 0.2f);
+    checkpoint->Add(prefix + "mixer.out_proj.bias", {o.d_model}, 0.0f, 0.2f);
+  } else {
+    checkpoint->Add(prefix + "mixer.conv1d.bias", {conv_dim}, 0.0f, 0.2f);
+  }
+  checkpoint->Add(prefix + "mixer.dt_bias", {o.num_heads}, -2.0f, 1.0f);
+  checkpoint->Add(prefix + "mixer.A_log", {o.num_heads}, 0.5f, 1.0f);
+  checkpoint->Norm(prefix + "mixer.D", o.num_heads);
+  checkpoint->Norm(prefix + "mixer.norm.weight", d_inner);
 }
 
 bool IsMamba(const TinyModelOptions& o) {
@@ -97,8 +118,10 @@ std::string MambaEmbeddingName(const TinyModelOptions& o) {
 
 void AddMamba(Checkpoint* checkpoint, const TinyModelOptions& o) {
   checkpoint->Matrix(MambaEmbeddingName(o), o.vocab_size, o.d_model);
-  for (int layer = 0; layer < o.num_layers; ++layer)
-    AddMambaLayer(checkpoint, "backbone.layers." + std::to_string(layer) + ".", o);
+  for (int layer = 0; layer < o.num_layers; ++layer) {
+    const std::string prefix = "backbone.layers." + std::to_string(layer) + ".";
+    o.mixer == "mamba2" ? AddMamba2Layer(checkpoint, prefix, o) : AddMambaLayer(checkpoint, prefix, o);
+  }
   checkpoint->Norm("backbone.norm_f.weight", o.d_model);
   if (!o.tied) checkpoint->Matrix("lm_head.weight", o.vocab_size, o.d_model);
 }
@@ -146,14 +169,20 @@ json MambaConfig(const TinyModelOptions& o) {
 
 json Config(const TinyModelOptions& o) {
   if (IsMamba(o)) return MambaConfig(o);
-  json config = {{"vocab_size", o.vocab_size},
-                 {"hidden_size", o.d_model},
-                 {"intermediate_size", o.d_ff},
-                 {"num_hidden_layers", o.num_layers},
-                 {"tie_word_embeddings", o.tied},
-                 {"bos_token_id", 1},
-                 {"eos_token_id", 0}};
-  if (o.mixer == "softmax") {
+  json config = {
+      {"vocab_size", o.vocab_size},    {"hidden_size", o.d_model}, {"num_hidden_layers", o.num_layers},
+      {"tie_word_embeddings", o.tied}, {"bos_token_id", 1},        {"eos_token_id", 0}};
+  if (o.mixer != "mamba2") config["intermediate_size"] = o.d_ff;
+  if (o.mixer == "mamba2") {
+    config.update({{"architectures", {"Mamba2ForCausalLM"}},
+                   {"num_heads", o.num_heads},
+                   {"head_dim", 2 * o.d_model / o.num_heads},
+                   {"n_groups", o.num_kv_heads},
+                   {"state_size", o.state_dim},
+                   {"conv_kernel", o.conv_size},
+                   {"use_bias", o.biases},
+                   {"use_conv_bias", !o.biases}});
+  } else if (o.mixer == "softmax") {
     config.update({{"architectures", {"LlamaForCausalLM"}},
                    {"num_attention_heads", o.num_heads},
                    {"num_key_value_heads", o.num_kv_heads},
@@ -169,6 +198,10 @@ json Config(const TinyModelOptions& o) {
                    {"use_short_conv", o.conv_and_gate},
                    {"conv_size", o.conv_size},
                    {"use_output_gate", o.conv_and_gate}});
+    if (o.mixer == "performer")
+      config.update({{"architectures", {"PerformerForCausalLM"}},
+                     {"feature_map", "favor+"},
+                     {"num_features", o.num_features}});
   }
   return config;
 }
@@ -223,7 +256,7 @@ void AddAttentionModel(Checkpoint* checkpoint, const TinyModelOptions& o) {
 
 void WriteTinyModel(const std::string& folder, const TinyModelOptions& o) {
   Checkpoint checkpoint(o.dtype, o.seed);
-  if (IsMamba(o))
+  if (IsMamba(o) || o.mixer == "mamba2")
     AddMamba(&checkpoint, o);
   else
     AddAttentionModel(&checkpoint, o);

@@ -21,17 +21,20 @@ struct TinyMambaOptions {
 };
 
 struct TinyModelOptions {
-  std::string mixer = "linear_attention";  // or "softmax", or see TinyMambaOptions
+  std::string mixer = "linear_attention";  // or "softmax", "performer", "mamba2", or see TinyMambaOptions
   DType dtype = DType::kF32;               // of the checkpoint: kF32, kBF16
   int vocab_size = 97;
   int d_model = 60;
   int num_layers = 2;
   int num_heads = 3;
-  int num_kv_heads = 3;
-  int d_ff = 88;
+  int num_kv_heads = 3;   // mamba2: groups
+  int d_ff = 88;          // not mamba2
+  int num_features = 21;  // performer
+  int state_dim = 12;     // mamba2
   bool tied = true;
-  bool conv_and_gate = true;  // linear attention only
+  bool conv_and_gate = true;  // linear attention and performer
   int conv_size = 4;
+  bool biases = false;  // mamba2: of the projections; its convolution has one exactly where they do not
   TinyMambaOptions mamba;
   unsigned seed = 1;
 };

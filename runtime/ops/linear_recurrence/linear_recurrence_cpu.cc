@@ -37,19 +37,26 @@ RecurrenceHead HeadOf(const LinearRecurrenceArgs& args, int64_t n, int64_t g) {
   head.queries = args.num_heads / args.num_kv_heads;
   head.state_dim = args.s_inner.dim(2);
   head.head_dim = args.s_inner.dim(3);
-  head.q = args.q.row<float>(first) + g * head.queries * head.state_dim;
-  head.k = args.k.row<float>(first) + g * head.state_dim;
+  const int64_t k_head = args.num_k_heads == 0 ? g : g / (args.num_kv_heads / args.num_k_heads);
+  head.q = args.q.row<float>(first) + k_head * head.queries * head.state_dim;
+  head.k = args.k.row<float>(first) + k_head * head.state_dim;
   head.v = args.v.row<float>(first) + g * head.head_dim;
   head.o = args.o.row<float>(first) + g * head.queries * head.head_dim;
   head.q_stride = args.q.row_stride();
   head.k_stride = args.k.row_stride();
   head.v_stride = args.v.row_stride();
   head.o_stride = args.o.row_stride();
-  head.s_outer = args.s_outer.row<float>(slot) + g * head.state_dim * head.head_dim;
-  head.s_inner = args.s_inner.row<float>(slot) + g * head.state_dim * head.head_dim;
-  if (!args.z_inner.empty()) {
-    head.z_outer = args.z_outer.row<float>(slot) + g * head.state_dim;
-    head.z_inner = args.z_inner.row<float>(slot) + g * head.state_dim;
+  const auto part = [&](const TensorView& state, int64_t elements) {
+    return state.empty() ? nullptr : state.row<float>(slot) + g * elements;
+  };
+  head.s_outer = part(args.s_outer, head.state_dim * head.head_dim);
+  head.s_inner = part(args.s_inner, head.state_dim * head.head_dim);
+  head.z_outer = part(args.z_outer, head.state_dim);
+  head.z_inner = part(args.z_inner, head.state_dim);
+  if (!args.log_decay.empty()) {
+    const bool constant = args.log_decay.num_rows() == 1;
+    head.log_decay = args.log_decay.row<float>(constant ? 0 : first) + g;
+    head.decay_stride = constant ? 0 : args.log_decay.row_stride();
   }
   head.scale = args.scale;
   head.eps = args.eps;
@@ -62,7 +69,7 @@ void RunHead(const RecurrenceHead& head, int64_t position, int64_t tokens, Whole
   const auto fold = HWY_DYNAMIC_DISPATCH(FoldHead);
   for (int64_t t = 0; t < tokens;) {
     const int64_t p = position + t;
-    if (p > 0 && p % kFoldTokens == 0) fold(head);
+    if (head.s_outer != nullptr && p > 0 && p % kFoldTokens == 0) fold(head);
     // Folds lie on chunk borders, so none is due before the next border.
     const int64_t count = std::min(tokens - t, kChunkTokens - p % kChunkTokens);
     if (whole_chunks == WholeChunks::kProducts && count == kChunkTokens)
@@ -79,6 +86,8 @@ static_assert(kFoldTokens % kChunkTokens == 0);
 
 void LinearRecurrenceCpuWith(const LinearRecurrenceArgs& args, WholeChunks whole_chunks, Stream& stream) {
   WEIR_CHECK(args.num_kv_heads > 0 && args.num_heads % args.num_kv_heads == 0);
+  WEIR_CHECK(args.num_k_heads == 0 || args.num_kv_heads % args.num_k_heads == 0);
+  WEIR_CHECK(args.z_inner.empty() || args.s_outer.empty() == args.z_outer.empty());
   const int32_t* cu = args.batch.cu_seqlens.data<int32_t>();
   const int64_t* positions = args.batch.positions.data<int64_t>();
   const int64_t heads = args.num_kv_heads;

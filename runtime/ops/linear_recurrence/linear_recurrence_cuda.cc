@@ -8,6 +8,8 @@ namespace weir {
 void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream) {
   WEIR_CHECK(stream.backend() == Backend::kCuda);
   WEIR_CHECK(args.num_kv_heads > 0 && args.num_heads % args.num_kv_heads == 0);
+  // Not in this column yet: decay, one level, states that share q and k.
+  WEIR_CHECK(args.log_decay.empty() && !args.s_outer.empty() && args.num_k_heads == 0);
   CudaRecurrence r;
   r.cu_seqlens = args.batch.cu_seqlens.data<int32_t>();
   r.slots = args.batch.slots.data<int32_t>();

@@ -17,15 +17,24 @@ struct RecurrenceHead {
   int64_t k_stride = 0;
   int64_t v_stride = 0;
   int64_t o_stride = 0;
-  float* s_outer = nullptr;  // [state_dim][head_dim]
+  const float* log_decay = nullptr;  // [tokens], or null
+  int64_t decay_stride = 0;          // 0: one for all tokens
+  float* s_outer = nullptr;          // [state_dim][head_dim]; null with one level
   float* s_inner = nullptr;
-  float* z_outer = nullptr;  // [state_dim]; null when not normalised
+  float* z_outer = nullptr;  // [state_dim]; null when not normalised or with one level
   float* z_inner = nullptr;
   int64_t state_dim = 0;
   int64_t head_dim = 0;
   int queries = 1;  // query heads that read this state
   float scale = 1.0f;
   float eps = 0.0f;
+
+  // Not below kMinLogDecay; NaN stays NaN.
+  float LogDecay(int64_t token) const {
+    if (log_decay == nullptr) return 0.0f;
+    const float value = log_decay[token * decay_stride];
+    return value < kMinLogDecay ? kMinLogDecay : value;
+  }
 };
 
 enum class WholeChunks : uint8_t { kSteps, kProducts };
@@ -40,8 +49,7 @@ void LinearRecurrenceCpuWith(const LinearRecurrenceArgs& args, WholeChunks whole
 
 // Floats of scratch that one chunk as products needs.
 inline int64_t ChunkScratchElements(int64_t state_dim, int64_t head_dim) {
-  return state_dim * head_dim + state_dim * kChunkTokens + kChunkTokens * kChunkTokens + state_dim +
-         kChunkTokens;
+  return state_dim * head_dim + state_dim * kChunkTokens + kChunkTokens * kChunkTokens + state_dim;
 }
 
 }  // namespace weir

@@ -144,7 +144,6 @@ void MatmulCpu(const MatmulArgs& args, Stream& stream) {
   const int64_t passes = DivideUp(m, kPassRows);
   thread_local Scratch scratch;
   std::byte* packed = scratch.Reserve(std::min(m, kPassRows) * row_bytes);
-  const ScopedFlushDenormals flush;
   for (int64_t pass = 0; pass < passes; ++pass) {
     const int64_t begin = PartBegin(m, passes, pass);
     const int64_t rows = PartBegin(m, passes, pass + 1) - begin;

@@ -5,21 +5,21 @@
 namespace weir {
 
 void RmsNormReference(const RmsNormArgs& args, double* y) {
-  const int64_t width = args.weight.num_elements();
+  const int64_t width = args.width();
   const int64_t columns = args.x.row_size();
   for (int64_t t = 0; t < args.x.num_rows(); ++t) {
-    const float* x = args.x.row<float>(t);
+    const auto gate = [&](int64_t c) {
+      if (args.gate.empty()) return 1.0;
+      const double value = args.gate.row<float>(t)[c];
+      return value / (1.0 + std::exp(-value));
+    };
+    const auto x = [&](int64_t c) { return args.x.row<float>(t)[c] * (args.gate_first ? gate(c) : 1.0); };
     for (int64_t c = 0; c < columns; ++c) {
       const int64_t group = c / width * width;
       double mean = 0.0;
-      for (int64_t j = 0; j < width; ++j)
-        mean += static_cast<double>(x[group + j]) * x[group + j] / static_cast<double>(width);
-      double value = x[c] / std::sqrt(mean + args.eps) * args.weight.data<float>()[c - group];
-      if (!args.gate.empty()) {
-        const double gate = args.gate.row<float>(t)[c];
-        value *= gate / (1.0 + std::exp(-gate));
-      }
-      y[t * columns + c] = value;
+      for (int64_t j = 0; j < width; ++j) mean += x(group + j) * x(group + j) / static_cast<double>(width);
+      const double weight = args.weight.data<float>()[c % args.weight.dim(0)];
+      y[t * columns + c] = x(c) / std::sqrt(mean + args.eps) * weight * (args.gate_first ? 1.0 : gate(c));
     }
   }
 }

@@ -35,6 +35,11 @@ void NormGroup(const float* x, const float* weight, const float* gate, float* y,
   }
 }
 
+// y = x · silu(gate)
+void GateGroup(const float* x, const float* gate, float* y, size_t width) {
+  Map2(x, gate, y, width, [](V a, V g) HWY_ATTR { return hn::Mul(a, Silu(g)); });
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace weir
 HWY_AFTER_NAMESPACE();
@@ -43,19 +48,29 @@ HWY_AFTER_NAMESPACE();
 namespace weir {
 
 HWY_EXPORT(NormGroup);
+HWY_EXPORT(GateGroup);
 
 void RmsNormCpu(const RmsNormArgs& args, Stream& stream) {
-  const int64_t width = args.weight.dim(0);
+  const int64_t width = args.width();
   const int64_t columns = args.x.row_size();
-  WEIR_CHECK(columns % width == 0);
+  WEIR_CHECK(columns % width == 0 && (args.weight.dim(0) == width || args.weight.dim(0) == columns));
   const auto norm = HWY_DYNAMIC_DISPATCH(NormGroup);
+  const auto apply_gate = HWY_DYNAMIC_DISPATCH(GateGroup);
   const int64_t cost = columns * (args.gate.empty() ? 2 : 12);
   ParallelRows(PoolOf(stream), args.x.num_rows(), cost, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      for (int64_t c = 0; c < columns; c += width)
-        norm(args.x.row<float>(t) + c, args.weight.data<float>(),
-             args.gate.empty() ? nullptr : args.gate.row<float>(t) + c, args.y.row<float>(t) + c,
-             static_cast<size_t>(width), args.eps);
+      const float* gate = args.gate.empty() ? nullptr : args.gate.row<float>(t);
+      for (int64_t c = 0; c < columns; c += width) {
+        const float* weight = args.weight.data<float>() + (args.weight.dim(0) == width ? 0 : c);
+        const float* x = args.x.row<float>(t) + c;
+        float* y = args.y.row<float>(t) + c;
+        if (gate != nullptr && args.gate_first) {
+          apply_gate(x, gate + c, y, static_cast<size_t>(width));
+          norm(y, weight, nullptr, y, static_cast<size_t>(width), args.eps);
+        } else {
+          norm(x, weight, gate == nullptr ? nullptr : gate + c, y, static_cast<size_t>(width), args.eps);
+        }
+      }
     }
   });
 }

@@ -197,7 +197,6 @@ void SelectiveScanCpu(const SelectiveScanArgs& args, Stream& stream) {
              args.y.row_size() == channels && args.d.num_elements() == channels);
   WEIR_CHECK(args.b.row_size() == state_dim && args.c.row_size() == state_dim);
   WEIR_CHECK(args.state.dim(1) == state_dim && args.state.dim(2) == channels);
-  const ScopedFlushDenormals flush;
   const auto scan = HWY_DYNAMIC_DISPATCH(ScanRun);
   const int64_t blocks = (channels + kScanChannels - 1) / kScanChannels;
   // Some 14 operations per element of the state, and as much as 4 elements for softplus and gate.

@@ -6,11 +6,13 @@
 
 #include "gtest/gtest.h"
 #include "hwy/targets.h"
+#include "runtime/ops/discretize/discretize.h"
 #include "runtime/ops/feature_map/feature_map.h"
 #include "runtime/ops/linear_recurrence/recurrence_head.h"
 #include "runtime/ops/rms_norm/rms_norm.h"
 #include "runtime/ops/rope/rope.h"
 #include "runtime/ops/short_conv/short_conv.h"
+#include "runtime/ops/skip/skip.h"
 #include "runtime/ops/swiglu/swiglu.h"
 #include "tests/support/recurrence_case.h"
 #include "tests/support/scan_case.h"
@@ -56,6 +58,51 @@ TEST_P(CpuTargets, ElementwiseAndNorm) {
     EluPlusOneCpu({x, y}, device_->stream());
     EXPECT_LT(Nmse(y, expected), kNmseF32);
     EXPECT_TRUE(y.RedZonesIntact());
+    RmsNormArgs gate_first = {x, weight, gate, y, 1e-5f};
+    gate_first.gate_first = true;
+    RmsNormReference(gate_first, expected.data());
+    RmsNormCpu(gate_first, device_->stream());
+    EXPECT_LT(Nmse(y, expected), kNmseF32);
+  }
+}
+
+TEST_P(CpuTargets, DiscretizeSkipAndFavor) {
+  for (const int heads : {1, 3, 17}) {
+    constexpr int kHeadDim = 11;
+    Random random(7);
+    Guarded dt(DType::kF32, {5, heads}, 1), bias(DType::kF32, {heads}), a(DType::kF32, {heads});
+    Guarded x(DType::kF32, {5, heads * kHeadDim}, 2), v(DType::kF32, {5, heads * kHeadDim}, 1);
+    Guarded log_decay(DType::kF32, {5, heads}, 1);
+    random.FillNormal(dt, 3.0);
+    random.FillNormal(bias);
+    random.FillUniform(a, -8.0, -0.1);
+    random.FillNormal(x);
+    const DiscretizeArgs discretize = {dt, bias, a, x, log_decay, v};
+    std::vector<double> decays = Sized(log_decay), expected = Sized(v);
+    DiscretizeReference(discretize, decays.data(), expected.data());
+    DiscretizeCpu(discretize, device_->stream());
+    EXPECT_LT(Nmse(log_decay, decays), kNmseF32);
+    EXPECT_LT(Nmse(v, expected), kNmseF32);
+
+    const SkipArgs skip = {x, bias, v};
+    expected = v.ToDoubles();
+    SkipReference(skip, expected.data());
+    SkipCpu(skip, device_->stream());
+    EXPECT_LT(Nmse(v, expected), kNmseF32);
+
+    const Ragged ragged({{2, 7, 1}, {3, 0, 0}});
+    Guarded features(DType::kF32, {kHeadDim, heads * 5}), y(DType::kF32, {5, heads * heads * 5}, 3);
+    Guarded maximum(DType::kF32, {2, heads});
+    random.FillNormal(features);
+    random.FillNormal(maximum);
+    FavorArgs favor = {ragged.batch(), x, features, heads, y, maximum, log_decay};
+    std::vector<double> phi = Sized(y), running = maximum.ToDoubles();
+    FavorReference(favor, phi.data(), running.data(), decays.data());
+    FavorCpu(favor, device_->stream());
+    EXPECT_LT(Nmse(y, phi), kNmseF32);
+    EXPECT_LT(Nmse(maximum, running), kNmseF32);
+    EXPECT_LT(Nmse(log_decay, decays), kNmseF32);
+    EXPECT_TRUE(y.RedZonesIntact() && v.RedZonesIntact() && log_decay.RedZonesIntact());
   }
 }
 
@@ -90,7 +137,10 @@ TEST_P(CpuTargets, LinearRecurrenceInBothWays) {
   for (const RecurrenceShape& shape :
        {RecurrenceShape{1, 1, 5, 3, true}, RecurrenceShape{2, 2, 64, 64, true},
         RecurrenceShape{2, 1, 20, 37, true}, RecurrenceShape{3, 1, 16, 50, false},
-        RecurrenceShape{4, 1, 16, 24, true}, RecurrenceShape{7, 1, 16, 24, true}}) {
+        RecurrenceShape{4, 1, 16, 24, true}, RecurrenceShape{7, 1, 16, 24, true},
+        RecurrenceShape{4, 4, 20, 37, true, Decay::kPerToken, 2},
+        RecurrenceShape{2, 2, 64, 64, false, Decay::kConstant},
+        RecurrenceShape{2, 1, 20, 37, true, Decay::kRare}}) {
     for (const WholeChunks way : {WholeChunks::kSteps, WholeChunks::kProducts}) {
       const Ragged ragged({{1, 0, 2}, {130, 1000, 0}, {3, 61, 1}});
       RecurrenceState state(shape, 3);

@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "runtime/ops/linear_recurrence/linear_recurrence.h"
 #include "tests/support/kernel_parity.h"
+#include "tests/support/ragged.h"
 
 namespace weir {
 namespace {
@@ -42,6 +44,134 @@ TEST(EluPlusOne, IsNeverNegativeAndKeepsNaN) {
   EXPECT_EQ(y.row<float>(0)[3], 1000001.0f);
   EXPECT_EQ(y.row<float>(0)[4], 0.0f);
   EXPECT_TRUE(std::isnan(y.row<float>(0)[5]));
+}
+
+// Two heads of q, k and v, and random features that all heads share.
+struct FavorCase {
+  static constexpr int kHeads = 2;
+  FavorCase(int tokens, int head_dim, int num_features, double size)
+      : num_tokens(tokens),
+        q(DType::kF32, {tokens, kHeads * head_dim}, 2),
+        k(DType::kF32, {tokens, kHeads * head_dim}, 1),
+        v(DType::kF32, {tokens, kHeads * head_dim}),
+        features(DType::kF32, {head_dim, num_features}),
+        phi_q(DType::kF32, {tokens, kHeads * num_features}, 3),
+        phi_k(DType::kF32, {tokens, kHeads * num_features}, 1),
+        log_decay(DType::kF32, {tokens, kHeads}, 1),
+        maximum(DType::kF32, {1, kHeads}) {
+    Random random(40);
+    random.FillNormal(q, size);
+    random.FillNormal(k, size);
+    random.FillNormal(v);
+    random.FillNormal(features);
+    maximum.Fill(1e30);  // what an earlier session left does not count
+  }
+  FavorArgs Queries(const Ragged& ragged, int first = 0) const {
+    const int n = ragged.num_tokens();
+    return {ragged.batch(), q.view().Rows(first, n), features, kHeads, phi_q.view().Rows(first, n), {}, {}};
+  }
+  FavorArgs Keys(const Ragged& ragged, int first = 0) const {
+    const int n = ragged.num_tokens();
+    return {ragged.batch(), k.view().Rows(first, n),        features, kHeads, phi_k.view().Rows(first, n),
+            maximum,        log_decay.view().Rows(first, n)};
+  }
+
+  int num_tokens;
+  Guarded q, k, v, features, phi_q, phi_k, log_decay, maximum;
+};
+
+TEST(Favor, EqualsReferenceAtOddSizes) {
+  const auto device = CreateCpuDevice(2);
+  for (const int head_dim : {1, 7, 64}) {
+    for (const int num_features : {1, 5, 64, 131}) {
+      FavorCase c(40, head_dim, num_features, 1.0);
+      const Ragged ragged({{40, 0, 0}});
+      for (const bool keys : {false, true}) {
+        const FavorArgs args = keys ? c.Keys(ragged) : c.Queries(ragged);
+        std::vector<double> y(static_cast<size_t>(args.y.num_elements())), maximum(2), log_decay(80);
+        FavorReference(args, y.data(), maximum.data(), log_decay.data());
+        FavorCpu(args, device->stream());
+        EXPECT_LT(Nmse(keys ? c.phi_k : c.phi_q, y), kNmseF32) << head_dim << " to " << num_features;
+        if (!keys) continue;
+        EXPECT_LT(Nmse(c.maximum, maximum), kNmseF32);
+        EXPECT_LT(Nmse(c.log_decay, log_decay), kNmseF32);
+      }
+      EXPECT_TRUE(c.phi_q.RedZonesIntact() && c.phi_k.RedZonesIntact() && c.log_decay.RedZonesIntact());
+    }
+  }
+}
+
+TEST(Favor, AnyCutOfARunGivesTheSameBits) {
+  const auto device = CreateCpuDevice(2);
+  FavorCase whole(70, 16, 33, 2.0);
+  FavorCase cut(70, 16, 33, 2.0);
+  FavorCpu(whole.Keys(Ragged({{70, 0, 0}})), device->stream());
+  int done = 0;
+  for (const int piece : {1, 2, 30, 37}) {
+    FavorCpu(cut.Keys(Ragged({{piece, done, 0}}), done), device->stream());
+    done += piece;
+  }
+  EXPECT_EQ(cut.phi_k.Bytes(), whole.phi_k.Bytes());
+  EXPECT_EQ(cut.log_decay.Bytes(), whole.log_decay.Bytes());
+  EXPECT_EQ(cut.maximum.Bytes(), whole.maximum.Bytes());
+}
+
+// Performer against its own quadratic form in double precision, which needs no stabiliser: exponents of keys
+// that rise by dozens on the way included.
+TEST(Favor, WithTheRecurrenceEqualsTheQuadraticFormOfItsKernel) {
+  const auto device = CreateCpuDevice(2);
+  for (const double size : {1.0, 3.0}) {
+    constexpr int kTokens = 150;
+    constexpr int kDim = 16;
+    constexpr int kFeatures = 40;
+    FavorCase c(kTokens, kDim, kFeatures, size);
+    const Ragged ragged({{kTokens, 0, 0}});
+    FavorCpu(c.Queries(ragged), device->stream());
+    FavorCpu(c.Keys(ragged), device->stream());
+    Guarded s_outer(DType::kF32, {1, 2, kFeatures, kDim}), s_inner(DType::kF32, {1, 2, kFeatures, kDim});
+    Guarded z_outer(DType::kF32, {1, 2, kFeatures}), z_inner(DType::kF32, {1, 2, kFeatures});
+    for (Guarded* part : {&s_outer, &s_inner, &z_outer, &z_inner}) part->Fill(0.0);
+    Guarded o(DType::kF32, {kTokens, 2 * kDim});
+    LinearRecurrenceCpu({.batch = ragged.batch(),
+                         .q = c.phi_q,
+                         .k = c.phi_k,
+                         .v = c.v,
+                         .log_decay = c.log_decay,
+                         .s_outer = s_outer,
+                         .s_inner = s_inner,
+                         .z_outer = z_outer,
+                         .z_inner = z_inner,
+                         .o = o,
+                         .num_heads = 2,
+                         .num_kv_heads = 2},
+                        device->stream());
+    const double root = std::pow(static_cast<double>(kDim), -0.25);
+    const auto exponent = [&](const Guarded& x, int t, int h, int i) {
+      double e = 0.0;
+      for (int j = 0; j < kDim; ++j) {
+        const double value = x.row<float>(t)[h * kDim + j] * root;
+        e += value * c.features.row<float>(j)[i] - value * value / 2.0;
+      }
+      return e;
+    };
+    std::vector<double> expected;
+    for (int t = 0; t < kTokens; ++t)
+      for (int h = 0; h < 2; ++h) {
+        std::vector<double> row(kDim, 0.0);
+        double norm = 0.0;
+        for (int s = 0; s <= t; ++s) {
+          double kernel = 0.0;
+          for (int i = 0; i < kFeatures; ++i)
+            kernel += std::exp(exponent(c.q, t, h, i) + exponent(c.k, s, h, i));
+          norm += kernel;
+          for (int j = 0; j < kDim; ++j)
+            row[static_cast<size_t>(j)] += kernel * c.v.row<float>(s)[h * kDim + j];
+        }
+        for (const double value : row) expected.push_back(value / norm);
+      }
+    // An exponent of dozens is rounded to some 1e-5, and its exponential by as much.
+    EXPECT_LT(Nmse(o, expected), size > 1.0 ? 1e-7 : 1e-9) << "inputs of size " << size;
+  }
 }
 
 }  // namespace

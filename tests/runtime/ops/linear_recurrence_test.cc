@@ -24,6 +24,22 @@ const RecurrenceShape kShapes[] = {
     {2, 1, 64, 129, true}, {9, 1, 12, 40, false}, {3, 3, 128, 128, true},
 };
 
+// One level that decays, with and without z, by head and by token; heads that share q and k as Mamba-2's
+// groups do; and the two levels of Performer, which are rescaled now and then.
+const RecurrenceShape kDecayed[] = {
+    {1, 1, 1, 1, true, Decay::kPerToken},          {3, 3, 7, 5, false, Decay::kConstant},
+    {4, 4, 16, 31, true, Decay::kConstant},        {6, 6, 33, 17, false, Decay::kPerToken, 2},
+    {24, 24, 128, 64, false, Decay::kPerToken, 1}, {6, 2, 48, 64, true, Decay::kPerToken},
+    {10, 2, 20, 100, false, Decay::kPerToken, 1},  {8, 4, 12, 40, true, Decay::kRare, 2},
+    {3, 3, 128, 64, true, Decay::kRare},           {5, 1, 9, 33, true, Decay::kRare},
+};
+
+std::vector<RecurrenceShape> AllShapes() {
+  std::vector<RecurrenceShape> shapes(std::begin(kShapes), std::end(kShapes));
+  shapes.insert(shapes.end(), std::begin(kDecayed), std::end(kDecayed));
+  return shapes;
+}
+
 void RunCase(const RecurrenceShape& shape, const std::vector<RunSpec>& runs, const RecurrenceTokens& tokens,
              const RecurrenceState& state, WholeChunks way, Device& device, int first = 0) {
   const Ragged ragged(runs);
@@ -49,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(WholeChunks, LinearRecurrenceLaws,
 
 TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
   const auto device = CreateCpuDevice(2);
-  for (const RecurrenceShape& shape : kShapes) {
+  for (const RecurrenceShape& shape : AllShapes()) {
     // Runs that end before, on and after chunk borders, one over a fold, a single token on a fold, and slots
     // out of order with unused ones between.
     const std::vector<RunSpec> runs = {{1, 0, 5},     {130, 40, 1}, {64, 128, 4},
@@ -90,9 +106,9 @@ TEST_P(LinearRecurrenceLaws, FoldEmptiesTheInnerLevel) {
 }
 
 // Runs `pieces` one after another from `position` on; outputs and state within 1e-4 of the one-piece run.
-void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces) {
+void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces,
+                               const RecurrenceShape& shape) {
   const auto device = CreateCpuDevice(2);
-  const RecurrenceShape shape{4, 2, 16, 24, true};
   const int total = std::accumulate(pieces.begin(), pieces.end(), 0);
   RecurrenceState whole(shape, 2);
   RecurrenceState split(shape, 2);
@@ -114,6 +130,12 @@ void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vec
     EXPECT_EQ(split_tokens.o.Bytes(), whole_tokens.o.Bytes());
     EXPECT_EQ(split.Slot(1), whole.Slot(1));
   }
+}
+
+void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces) {
+  for (const Decay decay : {Decay::kNone, Decay::kConstant, Decay::kPerToken, Decay::kRare})
+    ExpectSplitChangesNothing(way, position, pieces, {4, 2, 16, 24, true, decay});
+  ExpectSplitChangesNothing(way, position, pieces, {4, 4, 10, 24, false, Decay::kPerToken, 2});
 }
 
 TEST_P(LinearRecurrenceLaws, REC_03_AnySplitOfAHundredTokens) {
@@ -140,7 +162,8 @@ TEST_P(LinearRecurrenceLaws, REC_06_SplitAt256AndInsideTheConvolutionWindow) {
 TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
   for (const RecurrenceShape& shape :
        {RecurrenceShape{9, 9, 64, 64, true}, RecurrenceShape{6, 2, 20, 37, true},
-        RecurrenceShape{3, 1, 64, 128, false}}) {
+        RecurrenceShape{3, 1, 64, 128, false}, RecurrenceShape{4, 4, 32, 40, false, Decay::kPerToken, 2},
+        RecurrenceShape{6, 2, 20, 37, true, Decay::kRare}}) {
     const std::vector<RunSpec> runs = {{1, 100, 0}, {200, 0, 1}, {1, 1024, 2}, {65, 960, 3}, {17, 55, 4}};
     std::vector<int> order(runs.size());
     std::iota(order.begin(), order.end(), 0);
@@ -164,6 +187,7 @@ TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
         random.FillUniform(batch.q.view().Rows(row, run.tokens), 0.0, 2.0);
         random.FillUniform(batch.k.view().Rows(row, run.tokens), 0.0, 2.0);
         random.FillNormal(batch.v.view().Rows(row, run.tokens));
+        batch.FillDecay(shape.decay, random, row, run.tokens);
         row += run.tokens;
       }
       LinearRecurrenceCpuWith(MakeArgs(shape, packed, batch, state), GetParam(), device->stream());
@@ -314,6 +338,33 @@ TEST_P(LinearRecurrenceLaws, REC_12_FiveThousandOnesAreExactlyFiveThousand) {
   EXPECT_EQ(tokens.o.row<float>(2999)[0], 3000.0f);
 }
 
+// Decay 0.999, whose fixed point is 1,000; a state of 16 bits would stop at 768 or 256.
+TEST_P(LinearRecurrenceLaws, REC_12_TwentyThousandOnesThatDecayComeToTheirFixedPoint) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 1, 1, false, Decay::kConstant};
+  RecurrenceState state(shape, 1);
+  RecurrenceTokens tokens(shape, 20000, 17);
+  for (Guarded* part : {&tokens.q, &tokens.k, &tokens.v}) part->Fill(1.0);
+  tokens.log_decay.Fill(std::log(0.999));
+  RunCase(shape, {{20000, 0, 0}}, tokens, state, GetParam(), *device);
+  const double decay = std::exp(static_cast<double>(tokens.log_decay.row<float>(0)[0]));
+  EXPECT_NEAR(state.S()[0], (1.0 - std::pow(decay, 20000)) / (1.0 - decay), 0.02);
+}
+
+// A state that decays and is fed nothing goes to zero and stays finite: no denormal is left to slow a step
+// down.
+TEST_P(LinearRecurrenceLaws, ADecayedStateEndsAtZero) {
+  const auto device = CreateCpuDevice(1);
+  const RecurrenceShape shape{1, 1, 4, 4, true, Decay::kConstant};
+  RecurrenceState state(shape, 1);
+  state.Randomize(3);
+  RecurrenceTokens tokens(shape, 4000, 18);
+  tokens.k.Fill(0.0);
+  RunCase(shape, {{4000, 0, 0}}, tokens, state, GetParam(), *device);
+  for (const double value : state.S()) EXPECT_EQ(value, 0.0);
+  for (const double value : state.Z()) EXPECT_EQ(value, 0.0);
+}
+
 // Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
 // last outputs against double precision.
 double RangeError(WholeChunks way, int64_t length, bool repeated) {
@@ -353,6 +404,68 @@ TEST_P(LinearRecurrenceLaws, RangeOfAMillionEqualTokens) {
 
 TEST_P(LinearRecurrenceLaws, RangeOfAMillionRandomTokens) {
   EXPECT_LT(RangeError(GetParam(), 1'000'000, false), 2e-5);
+}
+
+// The duality (Dao & Gu 2024): with decay 1, Mamba-2's recurrence is linear attention without a normaliser,
+// and both are the quadratic form (tril(Q Kᵀ) ∘ L) V with L = 1.
+TEST_P(LinearRecurrenceLaws, DualityOfDecayOneWithLinearAttentionAndTheMaskedQuadraticForm) {
+  const auto device = CreateCpuDevice(2);
+  constexpr int kTokens = 150;
+  const RecurrenceShape plain{3, 3, 20, 37, false};
+  RecurrenceShape decayed = plain;
+  decayed.decay = Decay::kPerToken;
+  RecurrenceState plain_state(plain, 1);
+  RecurrenceState decayed_state(decayed, 1);
+  RecurrenceTokens plain_tokens(plain, kTokens, 30);
+  RecurrenceTokens decayed_tokens(decayed, kTokens, 30);
+  decayed_tokens.log_decay.Fill(0.0);
+  RunCase(plain, {{kTokens, 0, 0}}, plain_tokens, plain_state, GetParam(), *device);
+  RunCase(decayed, {{kTokens, 0, 0}}, decayed_tokens, decayed_state, GetParam(), *device);
+  EXPECT_EQ(decayed_tokens.o.Bytes(), plain_tokens.o.Bytes());
+  EXPECT_EQ(decayed_state.S(), plain_state.S());
+  const double scale = 1.0 / std::sqrt(20.0);
+  std::vector<double> quadratic(static_cast<size_t>(kTokens) * 3 * 37, 0.0);
+  for (int t = 0; t < kTokens; ++t)
+    for (int s = 0; s <= t; ++s)
+      for (int h = 0; h < 3; ++h) {
+        double score = 0.0;
+        for (int i = 0; i < 20; ++i)
+          score += static_cast<double>(plain_tokens.q.row<float>(t)[h * 20 + i]) *
+                   plain_tokens.k.row<float>(s)[h * 20 + i];
+        for (int j = 0; j < 37; ++j)
+          quadratic[static_cast<size_t>((t * 3 + h) * 37 + j)] +=
+              score * scale * plain_tokens.v.row<float>(s)[h * 37 + j];
+      }
+  EXPECT_LT(Nmse(plain_tokens.o, quadratic), kNmseF32);
+}
+
+// The same with a decay of each token's own: L[t, s] is the product of the decays after s, up to t.
+TEST_P(LinearRecurrenceLaws, DualityOfAnyDecayWithTheMaskedQuadraticForm) {
+  const auto device = CreateCpuDevice(2);
+  constexpr int kTokens = 150;
+  const RecurrenceShape shape{2, 2, 9, 11, true, Decay::kPerToken};
+  RecurrenceState state(shape, 1);
+  const RecurrenceTokens tokens(shape, kTokens, 31);
+  RunCase(shape, {{kTokens, 0, 0}}, tokens, state, GetParam(), *device);
+  std::vector<double> quadratic;
+  for (int t = 0; t < kTokens; ++t)
+    for (int h = 0; h < 2; ++h) {
+      std::vector<double> row(11, 0.0);
+      double norm = 1e-10;
+      double log_mask = 0.0;
+      for (int s = t; s >= 0; --s) {
+        double score = 0.0;
+        for (int i = 0; i < 9; ++i)
+          score += static_cast<double>(tokens.q.row<float>(t)[h * 9 + i]) * tokens.k.row<float>(s)[h * 9 + i];
+        score *= std::exp(log_mask);
+        norm += score;
+        for (int j = 0; j < 11; ++j)
+          row[static_cast<size_t>(j)] += score * tokens.v.row<float>(s)[h * 11 + j];
+        log_mask += tokens.log_decay.row<float>(s)[h];
+      }
+      for (const double value : row) quadratic.push_back(value / norm);
+    }
+  EXPECT_LT(Nmse(tokens.o, quadratic), kNmseF32);
 }
 
 class LinearRecurrenceParity : public testing::TestWithParam<std::string> {};

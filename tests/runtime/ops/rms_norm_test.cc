@@ -38,6 +38,35 @@ TEST(RmsNorm, EqualsReferenceAtOddSizesWithGroupsGateAndPaddedRows) {
   }
 }
 
+// Mamba-2's norm: the gate first, a weight for every column, each group on its own.
+TEST(RmsNorm, GateFirstWithAWeightForEveryColumn) {
+  const auto device = CreateCpuDevice(2);
+  for (const int width : {1, 5, 37, 192}) {
+    for (const int groups : {1, 2, 3}) {
+      for (const bool gate_first : {false, true}) {
+        Random random(static_cast<uint64_t>(width + groups));
+        Guarded x(DType::kF32, {7, groups * width}, 3);
+        Guarded gate(DType::kF32, {7, groups * width}, 5);
+        Guarded weight(DType::kF32, {groups * width});
+        Guarded y(DType::kF32, {7, groups * width}, 1);
+        random.FillNormal(x, 3.0);
+        random.FillNormal(gate, 4.0);
+        random.FillUniform(weight, 0.5, 1.5);
+        RmsNormArgs args{x, weight, gate, y, 1e-5f};
+        args.group_width = width;
+        args.gate_first = gate_first;
+        const std::vector<double> expected = Expected(args);
+        RmsNormCpu(args, device->stream());
+        EXPECT_LT(Nmse(y, expected), kNmseF32) << "width " << width << " groups " << groups;
+        args.y = x;
+        RmsNormCpu(args, device->stream());
+        EXPECT_EQ(x.Bytes(), y.Bytes());
+        EXPECT_TRUE(x.RedZonesIntact() && y.RedZonesIntact());
+      }
+    }
+  }
+}
+
 TEST(RmsNorm, WritesInPlaceAndKnowsAHandComputedRow) {
   const auto device = CreateCpuDevice(1);
   Guarded x(DType::kF32, {1, 2});
