@@ -97,16 +97,25 @@ struct Pass {
         Multiply(block, panel, std::min(panel_end, panel + sweep));
   }
 
+  // Wakes nobody; a task of the pool all the same, for denormals are zero in those alone.
+  template <class Function>
+  void OnCaller(Function function) const {
+    pool.ParallelFor(1, [&function](int64_t, int) { function(); });
+  }
+
   void Run() const {
     const int64_t k = args.x.dim(1);
     const int64_t n = args.weight->n();
     if (rows * k < kSerialPack)
-      for (int64_t block = 0; block < row_blocks; ++block) PackBlock(block);
+      OnCaller([this] {
+        for (int64_t block = 0; block < row_blocks; ++block) PackBlock(block);
+      });
     else
       pool.ParallelFor(row_blocks, [this](int64_t block, int) { PackBlock(block); });
 
     const int64_t panels = DivideUp(n, kPanelOutputs);
-    if (rows * n * k < kSerialMacs) return MultiplyTask(0, row_blocks, 0, panels);
+    if (rows * n * k < kSerialMacs)
+      return OnCaller([this, panels] { MultiplyTask(0, row_blocks, 0, panels); });
     const int64_t block_bytes = DivideUp(rows, row_blocks) * row_bytes;
     const int64_t row_parts = DivideUp(row_blocks, std::max<int64_t>(1, kCacheBytes / block_bytes));
     int64_t panel_parts = DivideUp(kTasksPerThread * pool.num_threads(), row_parts);
