@@ -46,6 +46,15 @@ void WriteSynthetic(const std::string& folder, const std::string& mixer) {
     options.mamba = {.d_inner = 1536, .state_dim = 16, .dt_rank = 48};
     return WriteTinyModel(folder, options);
   }
+  if (mixer == "mamba2") {
+    options.vocab_size = 50288;
+    options.d_model = 768;
+    options.num_layers = 24;
+    options.num_heads = 24;
+    options.num_kv_heads = 1;
+    options.state_dim = 128;
+    return WriteTinyModel(folder, options);
+  }
   options.vocab_size = 49152;
   options.d_model = 576;
   options.num_layers = 30;

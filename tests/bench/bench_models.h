@@ -10,6 +10,7 @@ namespace weir::bench {
 // Random bf16 weights, tied, at the shape of a public model. "softmax" and "linear_attention" (with
 // convolution and gate): a 135M Llama of 30 layers, hidden 576, 9 heads over 3 KV heads, ffn 1536, vocabulary
 // 49152, 32768 positions. "mamba": mamba-130m, 24 layers, hidden 768, inner 1536, state 16, vocabulary 50280.
+// "mamba2": mamba2-130m, the same with 24 heads of 64, state 128 and vocabulary 50288.
 void WriteSynthetic(const std::string& folder, const std::string& mixer);
 LoadedModel Synthesize(const std::string& mixer, Device& device);
 

@@ -229,6 +229,7 @@ void BM_Load(benchmark::State& state, const std::string& mixer) {
 
 constexpr double kLlamaAim = 3000;
 constexpr double kMambaAim = 5300;  // oneDNN's rate for the projections, and a fused scan
+constexpr double kMamba2Aim = 6300;
 
 BENCHMARK_CAPTURE(BM_Decode, softmax, "softmax")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
 BENCHMARK_CAPTURE(BM_Prefill, softmax, "softmax", kLlamaAim)
@@ -251,6 +252,12 @@ BENCHMARK_CAPTURE(BM_Prefill, linear, "linear_attention", kLlamaAim)
     ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Decode, mamba, "mamba")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->Arg(256)->UseRealTime();
 BENCHMARK_CAPTURE(BM_Prefill, mamba, "mamba", kMambaAim)->Arg(512)->Arg(2048)->Iterations(5)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Decode, mamba2, "mamba2")->Arg(1)->Arg(4)->Arg(16)->Arg(64)->UseRealTime();
+BENCHMARK_CAPTURE(BM_Prefill, mamba2, "mamba2", kMamba2Aim)
+    ->Arg(512)
+    ->Arg(2048)
+    ->Iterations(5)
+    ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Load, mamba, "mamba")->Iterations(3)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
