@@ -21,9 +21,9 @@ void Write(const std::string& path, const std::string& text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace weir;
   static const testing::TempDir folder;
-  static constexpr const char* kArchitectures[] = {"LlamaForCausalLM", "LinearAttentionForCausalLM",
-                                                   "MambaForCausalLM", "FalconMambaForCausalLM",
-                                                   "mamba_ssm Mamba1"};
+  static constexpr const char* kArchitectures[] = {
+      "LlamaForCausalLM", "LinearAttentionForCausalLM", "MambaForCausalLM", "FalconMambaForCausalLM",
+      "mamba_ssm Mamba1", "Mamba2ForCausalLM",          "mamba_ssm Mamba2", "PerformerForCausalLM"};
   fuzz::FuzzInput input(data, size);
   const size_t choice = input.Below(std::size(kArchitectures) + 1);
   const std::string config_json = input.Text();
