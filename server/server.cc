@@ -34,6 +34,9 @@ int Milliseconds(absl::Duration duration) {
 
 void SetTransport(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  // gRPC counts the bytes that come, and unpacks them to a thousand times as many.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
   // Two servers on one port would share its connections, each with other sessions.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -148,7 +148,7 @@ struct Crowd {
 template <class Reactor, class Message>
 class HeldCall : public Reactor {
  public:
-  HeldCall(Crowd* crowd, bool reads_on) : crowd_(*crowd), reads_on_(reads_on) { this->AddHold(); }
+  HeldCall(Crowd* crowd, bool reads_on) : crowd_(*crowd), reads_on_(reads_on) {}
   void LetGo() {
     context.TryCancel();
     this->RemoveHold();
@@ -164,7 +164,9 @@ class HeldCall : public Reactor {
     if constexpr (kReads)
       if (reads_on_) this->StartRead(&message);
   }
+  // Once the stub has bound it to a call.
   void Begin() {
+    this->AddHold();
     if constexpr (kReads) this->StartRead(&message);
     this->StartCall();
   }

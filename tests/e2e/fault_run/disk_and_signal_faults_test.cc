@@ -59,12 +59,11 @@ TEST_F(DiskFaults, AFullDiskEndsAnExportAndNothingElse) {
   const std::string mount = "mount -t tmpfs -o size=32k none " + small;
   const bool can_mount = Shell(mount, alone).second == 0;
   Endure([&] {
-    ASSERT_EQ(Shell("$WEIR sessions create -m tales-linear --id s && $WEIR generate -s s -n 20 --ignore-eos "
-                    "-q hello && "
-                    "$WEIR sessions export s " +
-                    whole)
-                  .second,
-              0);
+    const auto [made, made_code] = Shell(
+        "$WEIR sessions create -m tales-linear --id s && $WEIR generate -s s -n 20 --ignore-eos hello && "
+        "$WEIR sessions export s " +
+        whole);
+    ASSERT_EQ(made_code, 0) << made;
     // A file system of 32 KiB.
     if (can_mount) {
       const auto [text, code] = Shell(mount + " && { $WEIR sessions export s " + small +
@@ -76,7 +75,7 @@ TEST_F(DiskFaults, AFullDiskEndsAnExportAndNothingElse) {
       EXPECT_THAT(text, HasSubstr("No space left on device"));
       EXPECT_THAT(text, HasSubstr("left: ."));
     }
-    // A limit of 8 KiB for each file.
+    // A limit of 16 blocks for each file.
     const auto [limited, limited_code] = Shell("ulimit -f 16; $WEIR sessions export s " + small + "/file");
     EXPECT_EQ(limited_code, 1) << limited;
     EXPECT_THAT(limited, HasSubstr("File too large"));
@@ -188,7 +187,7 @@ class SignalFaults : public FaultRun {
 
 TEST_F(SignalFaults, SigtermLetsWhatRunsComeToItsEnd) {
   StartServer({"--drain-timeout", "10m"});
-  constexpr int64_t kTokens = 1500;
+  constexpr int64_t kTokens = 500;
   std::map<std::string, std::vector<int32_t>> alone;
   for (const char* twin : kTwins)
     alone[twin] = Generate(*v1::Generation::NewStub(NewChannel()), Request(twin, kTokens)).token_ids;
@@ -224,7 +223,7 @@ TEST_F(SignalFaults, AfterSigkillClientsKnowAtOnceAndTheAddressIsFree) {
     listen_ = listen;
     StartServer();
     const std::vector<Testimony> before = Testimonies();
-    StartTurns(16'000);
+    StartTurns(5000);
     const auto killed = std::chrono::steady_clock::now();
     server_->Signal(SIGKILL);
     EXPECT_EQ(server_->Wait(), 1000 + SIGKILL);

@@ -36,7 +36,7 @@ struct EndureOptions {
   bool witnesses_may_wait = false;
   // What the server may keep of its memory after the second time, beyond what it kept after the first: pieces
   // that the allocator could not give back, and caches that are not full yet.
-  int64_t allowance = int64_t{8} << 20;
+  int64_t allowance = int64_t{16} << 20;
 };
 
 class FaultRun : public ::testing::Test {

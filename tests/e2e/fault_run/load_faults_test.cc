@@ -229,9 +229,9 @@ class LoadFaults : public FaultRun {
 TEST_F(LoadFaults, AStormOfCancellations) {
   StartServer();
   Endure([&] {
-    const std::map<int, int> codes = Storm(Many(2400), /*by_deadline=*/false);
+    const std::map<int, int> codes = Storm(Many(1200), /*by_deadline=*/false);
     ExpectOrderly(codes);
-    EXPECT_GT(codes.at(grpc::CANCELLED), Many(600));
+    EXPECT_GT(codes.at(grpc::CANCELLED), Many(300));
   });
   StopServer();
 }
@@ -239,9 +239,9 @@ TEST_F(LoadFaults, AStormOfCancellations) {
 TEST_F(LoadFaults, AStormOfDeadlines) {
   StartServer();
   Endure([&] {
-    const std::map<int, int> codes = Storm(Many(1200), /*by_deadline=*/true);
+    const std::map<int, int> codes = Storm(Many(800), /*by_deadline=*/true);
     ExpectOrderly(codes);
-    EXPECT_GT(codes.at(grpc::DEADLINE_EXCEEDED), Many(200));
+    EXPECT_GT(codes.at(grpc::DEADLINE_EXCEEDED), Many(100));
   });
   StopServer();
 }
