@@ -67,6 +67,9 @@ std::vector<std::string> FaultRun::Command(const std::vector<std::string>& optio
 
 void FaultRun::StartServer(const std::vector<std::string>& options,
                            const std::vector<std::string>& environment) {
+  // The connections of a server before go first: gRPC would try them again.
+  witnesses_.clear();
+  control_.reset();
   std::ofstream(dir_.File("log"), std::ios::trunc).close();
   server_ = std::make_unique<Process>(Command(options, environment));
   ASSERT_TRUE(
@@ -77,7 +80,6 @@ void FaultRun::StartServer(const std::vector<std::string>& options,
   ASSERT_NE(at, std::string::npos) << log();
   address_ = log().substr(at + said.size(), log().find('\n', at) - at - said.size());
 
-  witnesses_.clear();
   control_ = std::make_unique<WeirClient>(Connect());
   for (const char* twin : kTwins) {
     witnesses_.push_back(std::make_unique<Witness>(Connect(), twin));

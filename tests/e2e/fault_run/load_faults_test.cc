@@ -127,7 +127,7 @@ class Stormer {
     return bytes;
   }
   void Import() {
-    const std::string name = session_ + "-imported";
+    const std::string name = fmt::format("{}-{}", session_, ++imports_);
     {
       grpc::ClientContext context;
       Limit(&context);
@@ -192,6 +192,7 @@ class Stormer {
   const std::unique_ptr<v1::Models::Stub> models_;
   const std::unique_ptr<v1::Sessions::Stub> sessions_;
   std::string exported_;
+  int imports_ = 0;
   std::map<int, int> codes_;
 };
 
@@ -206,16 +207,32 @@ class LoadFaults : public FaultRun {
     for (int i = 0; i < kThreads; ++i)
       threads.emplace_back([&, i] {
         v1::GenerateRequest prompt = Request(kTwins[i % 2], 400);
-        std::string text;
-        for (int n = 0; n < 30; ++n) text += "Once upon a time there was a king. ";
-        prompt.mutable_prompt()->set_text(text);
+        prompt.mutable_prompt()->set_text("Once upon a time there was a king who had a daughter.");
         codes[i] = Stormer(NewChannel(), kTwins[i % 2], i, by_deadline).Storm(prompt, calls / kThreads);
       });
     for (std::thread& thread : threads) thread.join();
+    DeleteImported();
     for (const auto& some : codes)
       for (const auto& [code, count] : some) all[code] += count;
     for (const auto& [code, count] : all) fmt::print("{} calls ended with code {}\n", count, code);
     return all;
+  }
+  // An import that its client gave up at the very end may have become a session, which it is once no memory
+  // is held for it.
+  void DeleteImported() const {
+    const WeirClient client = Connect();
+    EXPECT_TRUE(WaitFor([&] { return Info().snapshot_memory_used_bytes() == 0; }, kPatience));
+    v1::ListSessionsRequest list;
+    list.set_page_size(1000);
+    const auto sessions = client.ListSessions(list);
+    ASSERT_TRUE(sessions.ok()) << sessions.status();
+    for (const v1::Session& session : sessions->sessions()) {
+      if (session.name().rfind("sessions/storm-", 0) != 0) continue;
+      v1::DeleteSessionRequest gone;
+      gone.set_name(session.name());
+      const absl::Status deleted = client.DeleteSession(gone);
+      EXPECT_TRUE(deleted.ok()) << deleted;
+    }
   }
   // Those that a server that is well may give to calls that are cut off.
   static void ExpectOrderly(const std::map<int, int>& codes) {
