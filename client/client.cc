@@ -5,12 +5,12 @@
 #include <random>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "client/connect.h"
 #include "client/rpc_error.h"
 #include "client/stream_check.h"
 #include "fmt/format.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "weir/v1/generation.grpc.pb.h"
@@ -56,7 +56,7 @@ struct WeirClient::Connection {
       context->AddMetadata("x-session-id", std::string(session.substr(0, session.find('/'))));
     }
     if (call_timeout < absl::InfiniteDuration())
-      context->set_deadline(absl::ToChronoTime(absl::Now() + call_timeout));
+      context->set_deadline(absl::ToChronoTime(ToWallTime(MonotonicNow() + call_timeout)));
   }
 
   template <class Response, class Stub, class Request>

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
-#include "absl/time/clock.h"
 #include "client/rpc_error.h"
 #include "fmt/format.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "runtime/base/address.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 
 namespace weir {
@@ -52,7 +52,7 @@ absl::Status Silent(std::string_view target, absl::Duration timeout) {
 // The channel's state has no text; a call that fails at once has.
 std::string WhyUnreachable(const std::shared_ptr<grpc::Channel>& channel) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(500)));
+  context.set_deadline(absl::ToChronoTime(ToWallTime(MonotonicNow() + absl::Milliseconds(500))));
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = grpc::health::v1::Health::NewStub(channel)->Check(
       &context, grpc::health::v1::HealthCheckRequest(), &response);
@@ -124,7 +124,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
   std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(target, Credentials(tls, files), arguments);
 
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   for (;;) {
     const grpc_connectivity_state state = channel->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_READY) return channel;
@@ -132,9 +132,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
       return Explain(target, tls, files, channel);
     if (cancel != nullptr && cancel->cancelled())
       return MakeError(absl::StatusCode::kCancelled, kCallCancelled, "cancelled");
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     if (now >= deadline) return Silent(target, timeout);
-    channel->WaitForStateChange(state, absl::ToChronoTime(std::min(deadline, now + kLook)));
+    channel->WaitForStateChange(state, absl::ToChronoTime(ToWallTime(std::min(deadline, now + kLook))));
   }
 }
 

@@ -22,11 +22,11 @@
 #include <memory>
 #include <sstream>
 
-#include "absl/time/clock.h"
 #include "client/connect.h"
 #include "client/rpc_error.h"
 #include "fmt/format.h"
 #include "runtime/base/address.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
@@ -102,7 +102,7 @@ class Socket {
   // POLLIN or POLLOUT.
   bool Wait(short events) const {
     pollfd entry = {fd_, events, 0};
-    const int64_t left = absl::ToInt64Milliseconds(deadline_ - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline_ - MonotonicNow());
     return poll(&entry, 1, static_cast<int>(std::max<int64_t>(0, left))) == 1;
   }
   int fd() const { return fd_; }
@@ -256,7 +256,7 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const TlsOptions& options) {
 absl::Status ExplainTlsFailure(const std::string& target, const TlsOptions& options, const TlsFiles& files,
                                absl::Duration timeout) {
   const absl::StatusOr<Address> address = ParseAddress(target);
-  Socket socket(absl::Now() + timeout);
+  Socket socket(MonotonicNow() + timeout);
   if (!address.ok() || !socket.Connect(*address)) return absl::OkStatus();
   const std::string& host = address->host;  // empty for a unix socket
   bool asked = false;

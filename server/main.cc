@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/process.h"
 #include "server/grpc_log.h"
 #include "server/options.h"
@@ -66,7 +66,7 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
   while (!ready.load(std::memory_order_acquire)) {
     if (!StopSignalWithin(signals, kLook)) continue;
     spdlog::info("stopped while loading");
-    server->Shutdown(absl::Now());
+    server->Shutdown(MonotonicNow());
     spdlog::shutdown();
     std::_Exit(kOk);
   }
@@ -75,20 +75,20 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
 }
 
 void DrainAndStop(const Options& options, const sigset_t& signals, WeirServer* server) {
-  const absl::Time deadline = absl::Now() + options.drain_timeout;
+  const absl::Time deadline = MonotonicNow() + options.drain_timeout;
   spdlog::info("draining for at most {}; a second signal ends at once",
                absl::FormatDuration(options.drain_timeout));
   server->Drain();
   absl::Time stop = deadline;
-  while (!server->Idle() && absl::Now() < deadline) {
+  while (!server->Idle() && MonotonicNow() < deadline) {
     if (!StopSignalWithin(signals, kLook)) continue;
     spdlog::warn("second signal: ending now");
-    stop = absl::Now();
+    stop = MonotonicNow();
     break;
   }
   if (!server->Idle()) spdlog::warn("ending with {} streams open", server->live_streams());
   // Statuses of the turns that are cut off still have to reach their clients.
-  server->Shutdown(std::max(stop, absl::Now() + absl::Milliseconds(500)));
+  server->Shutdown(std::max(stop, MonotonicNow() + absl::Milliseconds(500)));
 }
 
 int Run(const Options& options, const sigset_t& signals) {

@@ -10,6 +10,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "server/grpc/reflection_service.h"
@@ -33,6 +34,9 @@ int Milliseconds(absl::Duration duration) {
 
 void SetTransport(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  // gRPC counts the bytes that come, and unpacks them to a thousand times as many.
+  for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
+    builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, options.max_metadata_bytes);
   // Two servers on one port would share its connections, each with other sessions.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -59,7 +63,7 @@ WeirServer::WeirServer(const ServerOptions& options, std::unique_ptr<Access> acc
       generation_(&gate_, watch_.get()),
       models_(&gate_),
       sessions_(&gate_, watch_.get()),
-      info_(&gate_, absl::Now()) {}
+      info_(&gate_, MonotonicNow()) {}
 
 absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOptions& options) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::Create(options.access));
@@ -90,7 +94,7 @@ absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOption
   return server;
 }
 
-WeirServer::~WeirServer() { Shutdown(absl::Now()); }
+WeirServer::~WeirServer() { Shutdown(MonotonicNow()); }
 
 std::string WeirServer::AddressText() const {
   const std::string& listen = options_.listen;
@@ -134,9 +138,9 @@ void WeirServer::Shutdown(absl::Time deadline) {
   Drain();
   if (frontend_) frontend_->Stop();
   if (engine_) engine_->Stop();
-  while (live_streams() > 0 && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(2));
-  const absl::Time last = std::max(absl::Now(), std::min(deadline, absl::Now() + kLastCalls));
-  grpc_->Shutdown(absl::ToChronoTime(last));
+  while (live_streams() > 0 && MonotonicNow() < deadline) absl::SleepFor(absl::Milliseconds(2));
+  const absl::Time last = std::max(MonotonicNow(), std::min(deadline, MonotonicNow() + kLastCalls));
+  grpc_->Shutdown(absl::ToChronoTime(ToWallTime(last)));
   grpc_->Wait();
   grpc_.reset();
   watch_.reset();

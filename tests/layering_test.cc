@@ -134,6 +134,23 @@ TEST(Layering, NoTwoHeadersDefineOneType) {
   EXPECT_EQ(DefinedType("class Device;"), "");
 }
 
+// Whoever measures by the wall clock is wrong by a day when somebody sets it: runtime/base/clock.h has both
+// clocks.
+TEST(Layering, OneFileReadsTheWallClock) {
+  const std::set<std::string> allowed = {"runtime/base/clock.cc"};
+  std::set<std::string> found;
+  for (const auto& [module, others] : kModules) {
+    for (const fs::path& path : SourceFiles(kRoot / module)) {
+      std::ifstream file(path);
+      for (std::string line; std::getline(file, line);)
+        for (const char* clock :
+             {"absl::Now(", "system_clock::now", "CLOCK_REALTIME", "gettimeofday(", "time(nullptr)"})
+          if (line.find(clock) != std::string::npos) found.insert(fs::relative(path, kRoot).string());
+    }
+  }
+  EXPECT_EQ(found, allowed);
+}
+
 TEST(Layering, NoFileIsOver600Lines) {
   for (const char* folder : {"runtime", "model", "server", "client", "tests", "deploy", "proto"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {

@@ -46,6 +46,7 @@ int Run(Context* context, const std::vector<std::string>& args) {
 int Main(int argc, char** argv) {
   KeepStandardDescriptors(argv);
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, like a full disk
   SilenceGrpcLog();
   const std::vector<std::string> args(argv + 1, argv + argc);
   Context context;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/device/worker_pool.h"
@@ -107,7 +107,7 @@ void Engine::CreateSession(CreateParams params, Done<SessionInfo> done) {
   Call<SessionInfo>(std::move(done), [this, params = std::move(params)]() -> absl::StatusOr<SessionInfo> {
     SessionTable& sessions = runners_[params.model]->sessions();
     WEIR_RETURN_IF_ERROR(CheckNewSession(params.id, params.owner, sessions.arena().slot_bytes()));
-    return sessions.Add(params, absl::Now());
+    return sessions.Add(params, MonotonicNow());
   });
 }
 
@@ -155,7 +155,7 @@ void Engine::ForkSession(std::string parent, std::string owner, std::string etag
         SessionTable& sessions = runner->sessions();
         WEIR_ASSIGN_OR_RETURN(const Session* original, sessions.Find(parent, owner));
         WEIR_RETURN_IF_ERROR(CheckNewSession(child, owner, sessions.StateBytes(original->sequence)));
-        return sessions.Fork(parent, owner, etag, child, absl::Now());
+        return sessions.Fork(parent, owner, etag, child, MonotonicNow());
       });
 }
 
@@ -238,7 +238,7 @@ absl::Status Engine::CheckQuota(const std::string& owner, int64_t new_sessions, 
 }
 
 void Engine::SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   const auto fail = [&](absl::Status status) {
     if (stream->Fail(std::move(status))) wake_list_->streams.push_back(stream);
   };
@@ -272,7 +272,7 @@ void Engine::PublishStats() {
 bool Engine::WaitForWork(absl::Time next_event) {
   MutexLock lock(&mu_);
   while (mailbox_.empty() && !nudged_ && !stop_) {
-    const absl::Duration wait = next_event - absl::Now();
+    const absl::Duration wait = next_event - MonotonicNow();
     if (wait <= absl::ZeroDuration()) break;
     if (wait == absl::InfiniteDuration())
       wake_.Wait(&mu_);
@@ -291,7 +291,7 @@ void Engine::Run() {
     for (Command& command : commands_) command();
     commands_.clear();
     RunCopies();
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     bool computed = false;
     next_event = absl::InfiniteFuture();
     for (const auto& runner : runners_) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/notifier.h"
@@ -39,7 +39,7 @@ void Engine::CallInPieces(Done<T> done, Start start) {
     auto work = std::make_shared<PiecewiseWork<T>>(*std::move(started));
     copies_.push_back({[this, shared_done, work] {
                          if (!work->step()) return false;
-                         absl::StatusOr<T> answer = work->finish(absl::Now());
+                         absl::StatusOr<T> answer = work->finish(MonotonicNow());
                          work->claimed.reset();
                          // The reply ends the work, so that the notifier's thread frees its host memory.
                          wake_list_->replies.push_back(

@@ -1,7 +1,7 @@
 // Engine: the calls that copy state. In pieces, so that a session of hundreds of megabytes holds no step up.
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/engine/engine_call.h"
 #include "runtime/engine/model_runner.h"
@@ -23,7 +23,7 @@ void Engine::UpdateSession(std::string id, std::string owner, std::string etag, 
                     [this, id = std::move(id), owner = std::move(owner), etag = std::move(etag),
                      ttl]() -> absl::StatusOr<SessionInfo> {
                       WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(id, owner));
-                      return runner->sessions().Update(id, owner, etag, ttl, absl::Now());
+                      return runner->sessions().Update(id, owner, etag, ttl, MonotonicNow());
                     });
 }
 
@@ -135,7 +135,7 @@ void Engine::ReadExport(uint64_t handle, Done<std::string> done) {
 void Engine::CloseExport(uint64_t handle) {
   Post([this, handle] {
     const auto it = exports_.find(handle);
-    it->second->table->EndExport(it->second->session.get(), absl::Now());
+    it->second->table->EndExport(it->second->session.get(), MonotonicNow());
     exports_.erase(it);
   });
 }
@@ -171,12 +171,12 @@ void Engine::PostGarbage() {
 
 void Engine::RunCopies() {
   if (copies_.empty()) return;
-  const absl::Time end = absl::Now() + kCopyTime;
+  const absl::Time end = MonotonicNow() + kCopyTime;
   while (!copies_.empty()) {
     Copy copy = std::move(copies_.front());
     copies_.pop_front();
     if (!copy.step()) copies_.push_back(std::move(copy));
-    if (absl::Now() >= end) return;
+    if (MonotonicNow() >= end) return;
   }
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "server/frontend/names.h"
@@ -20,7 +20,7 @@ constexpr int kBusyLooks = 4;
 }  // namespace
 
 absl::Status CheckAlive(bool cancelled, absl::Time deadline, std::string_view what) {
-  if (absl::Now() >= deadline)
+  if (MonotonicNow() >= deadline)
     return MakeError(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
                      fmt::format("the deadline passed {}", what));
   if (cancelled)

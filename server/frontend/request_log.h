@@ -13,9 +13,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "google/protobuf/message.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "server/frontend/violations.h"
 
@@ -51,10 +51,10 @@ class RequestLog {
       response.ParseFromString(*answer);
       reply(std::move(response));
     };
-    if (!Begin(key, BodyHash(request), std::move(waiter), absl::Now())) return;
+    if (!Begin(key, BodyHash(request), std::move(waiter), MonotonicNow())) return;
     start([this, key = std::move(key)](absl::StatusOr<Response> response, bool remember) {
       End(key, response.ok() ? absl::StatusOr<std::string>(response->SerializeAsString()) : response.status(),
-          remember, absl::Now());
+          remember, MonotonicNow());
     });
   }
 

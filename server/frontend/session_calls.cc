@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "server/frontend/names.h"
 #include "server/frontend/validate.h"
@@ -19,7 +19,7 @@ constexpr int kMaxPage = 1000;
 }  // namespace
 
 void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out) {
-  const absl::Duration since_epoch = time - absl::UnixEpoch();
+  const absl::Duration since_epoch = ToWallTime(time) - absl::UnixEpoch();
   absl::Duration rest;
   out->set_seconds(absl::IDivDuration(since_epoch, absl::Seconds(1), &rest));
   out->set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(rest)));
@@ -65,7 +65,7 @@ absl::Duration ReadTtl(const v1::Session& session, absl::Duration max, FieldViol
   if (!session.has_expire_time()) return absl::ZeroDuration();
   const absl::Time expires = absl::FromUnixSeconds(session.expire_time().seconds()) +
                              absl::Nanoseconds(session.expire_time().nanos());
-  const absl::Duration ttl = expires - absl::Now();
+  const absl::Duration ttl = FromWallTime(expires) - MonotonicNow();
   if (ttl <= absl::ZeroDuration()) violations->Add("session.expire_time", "is not in the future");
   if (ttl > max) violations->Add("session.expire_time", "lies further ahead than " + bound);
   return ttl;

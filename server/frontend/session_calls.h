@@ -31,6 +31,7 @@ class SessionCalls {
   Frontend& frontend_;
 };
 
+// `time` is one of MonotonicNow(); what is set is the wall clock's.
 void SetTimestamp(absl::Time time, google::protobuf::Timestamp* out);
 
 v1::Session SessionToProto(const SessionInfo& info, const Frontend& frontend);

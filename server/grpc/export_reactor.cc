@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 #include "server/frontend/session_calls.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
@@ -53,7 +53,7 @@ void ExportReactor::OnPiece(absl::StatusOr<std::string> piece) {
   message_.set_data(*std::move(piece));
   {
     MutexLock lock(&mu_);
-    writing_since_ = absl::Now();
+    writing_since_ = MonotonicNow();
   }
   if (remaining_ > 0) {
     HandOver(this);

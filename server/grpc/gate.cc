@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
@@ -17,14 +17,15 @@ absl::StatusOr<CallInfo> Gate::Identify(const grpc::CallbackServerContext& conte
     std::vector<std::string_view> authorization;
     const auto [begin, end] = metadata.equal_range("authorization");
     for (auto it = begin; it != end; ++it) authorization.emplace_back(it->second.data(), it->second.size());
-    WEIR_ASSIGN_OR_RETURN(Caller caller, authenticator->Admit(authorization, absl::Now()));
+    WEIR_ASSIGN_OR_RETURN(Caller caller, authenticator->Admit(authorization, MonotonicNow()));
     call.owner = std::move(caller.name);
     call.max_request_tokens = caller.max_request_tokens;
   }
   const auto hint = metadata.find("x-session-id");
   if (hint != metadata.end()) call.session_hint.assign(hint->second.data(), hint->second.size());
   const auto deadline = context.deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) call.deadline = absl::FromChrono(deadline);
+  if (deadline != std::chrono::system_clock::time_point::max())
+    call.deadline = FromWallTime(absl::FromChrono(deadline));
   return call;
 }
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
@@ -81,7 +81,7 @@ void GenerateReactor::Pump() {
     finish = messages_.empty() && status_ && (!write || status_->ok());
     finished_ = finish;
     if (finish) status = *status_;
-    waiting_since_ = absl::Now();
+    waiting_since_ = MonotonicNow();
   }
   // Outside the lock: these calls may take gRPC's own.
   // No buffer hint although more may follow: with it the notice of a completed write was seen to wait for the

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
@@ -23,7 +23,7 @@ ImportReactor* ImportReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWat
   reactor->call_.emplace(call->frontend, std::move(call->info));
   {
     MutexLock lock(&reactor->mu_);
-    reactor->waiting_since_ = absl::Now();
+    reactor->waiting_since_ = MonotonicNow();
   }
   reactor->StartRead(&reactor->message_);
   HandOver(reactor.get());
@@ -43,7 +43,7 @@ void ImportReactor::OnReadDone(bool ok) {
       if (ended_) return;
       if (call_->received_bytes() - noted_bytes_ >= kProgressBytes) {
         noted_bytes_ = call_->received_bytes();
-        waiting_since_ = absl::Now();
+        waiting_since_ = MonotonicNow();
       }
     }
     HandOver(this);

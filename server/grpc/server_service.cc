@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "runtime/base/clock.h"
 #include "server/frontend/model_calls.h"
 #include "server/grpc/status.h"
 
@@ -52,7 +53,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
   Engine& engine = frontend.engine();
   const Device& device = engine.device();
   response->set_version(WEIR_VERSION);
-  response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(start_time_));
+  response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(ToWallTime(start_time_)));
   response->set_draining(engine.draining());
   response->set_device(device.name());
   response->set_compute_threads(frontend.options().compute_threads);

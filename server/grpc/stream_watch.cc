@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "runtime/base/clock.h"
 
 namespace weir {
 
@@ -44,7 +44,7 @@ void StreamWatch::Run() {
       for (const auto& [stream, weak] : streams_)
         if (auto strong = weak.lock()) now_live.push_back(std::move(strong));
     }
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     for (const auto& stream : now_live) stream->CancelIfStuck(now, limit_);
     now_live.clear();
   }

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
 #include "grpcpp/support/server_callback.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/hand_over.h"
@@ -47,7 +47,7 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
     }
     // From here on nobody else looks at turn_ and chunk_.
     if (chunk_.error)
-      FinishCall(absl::IsCancelled(*chunk_.error) && absl::Now() >= deadline_
+      FinishCall(absl::IsCancelled(*chunk_.error) && MonotonicNow() >= deadline_
                      ? CheckAlive(false, deadline_, "before the turn was complete")
                      : *chunk_.error);
     else

@@ -43,6 +43,13 @@ class Process {
     close(fd_);
   }
   void Signal(int signal) const { kill(pid_, signal); }
+  pid_t pid() const { return pid_; }
+  // Whether it has, without waiting for it.
+  bool Ended() const {
+    siginfo_t info = {};
+    return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           info.si_pid == pid_;
+  }
   // Reads until `text` has come, for at most a minute; what came so far.
   std::string ReadUntil(const std::string& text) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
