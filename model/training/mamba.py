@@ -40,7 +40,7 @@ class Convolution(nn.Module):
         t = x.shape[1]
         padded = torch.cat((window.to(x.dtype), x), dim=1)
         y = sum(padded[:, i:i + t] * self.weight[:, 0, i] for i in range(CONV_SIZE)) + self.bias
-        return F.silu(y), padded[:, t:].detach()
+        return F.silu(y), padded[:, t:].detach().to(window.dtype)
 
 
 class Mamba(nn.Module):

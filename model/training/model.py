@@ -145,7 +145,7 @@ class LinearAttention(nn.Module):
         qkv = torch.stack((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=1)
         if c.conv:
             padded = torch.cat((window.to(x.dtype), qkv), dim=2)
-            window = padded[:, :, t:].detach()
+            window = padded[:, :, t:].detach().to(window.dtype)
             taps = self.conv[:, None]  # [3, 1, D, taps]
             qkv = sum(padded[:, :, i:i + t] * taps[..., i] for i in range(CONV_SIZE))
             qkv = F.silu(qkv)
@@ -298,6 +298,12 @@ class Block(nn.Module):
         x = x + y
         return x + self.mlp(self.mlp_norm(x)), state
 
+    def forward(self, x, rotary, state):
+        return self.run(self.attn, x, rotary, state)
+
+    def step(self, x, rotary, state):
+        return self.run(self.attn.step, x, rotary, state)
+
 
 class Decoder(nn.Module):
     """Embedding, pre-norm blocks, final norm, tied head."""
@@ -340,7 +346,7 @@ class Decoder(nn.Module):
         x = self.embed(ids)
         after = []
         for layer, state in zip(self.layers, states):
-            x, state = layer.run(layer.attn, x, rotary, state)
+            x, state = layer(x, rotary, state)
             after.append(state)
         return self.head(x), after
 
@@ -353,6 +359,6 @@ class Decoder(nn.Module):
         x = self.embed(ids[:, None])
         after = []
         for layer, state in zip(self.layers, states):
-            x, state = layer.run(layer.attn.step, x, rotary, state)
+            x, state = layer.step(x, rotary, state)
             after.append(state)
         return self.head(x)[:, 0], after

@@ -92,7 +92,7 @@ def held_out_loss(model, ids, length, windows=64, rows=8):
 
 def begin_anew(states, blank, fresh):
     """The states, blank in the rows that begin anew."""
-    return [s and tuple(torch.where(fresh.view(-1, *[1] * (part.dim() - 1)), empty.to(part.dtype), part)
+    return [s and tuple(torch.where(fresh.view(-1, *[1] * (part.dim() - 1)), empty, part).contiguous()
                         for part, empty in zip(s, b)) for s, b in zip(states, blank)]
 
 
@@ -131,7 +131,9 @@ def main():
         states, step, seconds = saved["states"], saved["step"], saved["seconds"]
         print(f"resumed at step {step}", flush=True)
     steps = int(args.tokens / (args.rows * args.length))
-    run = model if args.no_compile else torch.compile(model, dynamic=False)
+    if not args.no_compile:
+        for layer in model.layers:  # all alike: compiled once, while the whole decoder would take minutes
+            layer.compile(dynamic=False)
     rotary = model.rotary(0, args.length)
     recent, saved_at, began = [], time.time(), time.time() - seconds
 
@@ -154,7 +156,7 @@ def main():
 
     while step < steps:
         inputs, targets, fresh = streams.batch(step)
-        logits, after = run(inputs, begin_anew(states, blank, fresh), rotary)
+        logits, after = model(inputs, begin_anew(states, blank, fresh), rotary)
         loss = loss_of(logits, targets)
         optimizer.zero_grad()
         loss.backward()
