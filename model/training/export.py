@@ -1,8 +1,8 @@
 """Write a Hugging Face folder (bf16 safetensors, configs, tokenizer) from fp32 masters, and read one back.
 
-The Mamba twins are plain `MambaForCausalLM` and `Mamba2ForCausalLM`; the softmax twin is a plain `LlamaForCausalLM`; the linear twin follows flash-linear-attention's `linear_attn` layout,
-with that library's names for the short convolutions and the output gate of its other layers, and the Performer is the
-linear twin with `features` in every layer.
+The softmax twin is a plain `LlamaForCausalLM`, the Mamba twins are plain `MambaForCausalLM` and `Mamba2ForCausalLM`.  The
+linear twin follows flash-linear-attention's `linear_attn` layout, with that library's names for the short convolutions
+and the output gate of its other layers; the Performer is the linear twin with `features` in every layer.
 
     python export.py --checkpoint RUN/checkpoint.pt --tokenizer RUN/tokenizer.json --out DIR
 """
@@ -171,7 +171,8 @@ def main():
     parser.add_argument("--trained-length", type=int, default=512)
     args = parser.parse_args()
     saved = torch.load(args.checkpoint)
-    write({**saved["optimizer"]["master"], **saved["buffers"]}, Config(**saved["config"]), args.tokenizer, args.out, args.trained_length)
+    write({**saved["optimizer"]["master"], **saved["buffers"]}, Config(**saved["config"]), args.tokenizer, args.out,
+          args.trained_length)
 
 
 if __name__ == "__main__":

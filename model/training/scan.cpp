@@ -1,7 +1,8 @@
 // Mamba's selective scan for training on a CPU: per batch row, channel d and state n
 //     h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t,   y_t = sum_n C_t h_t.
-// SCAN_STATE (n) is a compile-time constant so that the inner loops are a few vector instructions. The forward pass keeps the
-// states at every SCAN_CHUNK tokens only; the backward pass computes those in between again. Compiled by scan.py.
+// SCAN_STATE (n) is a compile-time constant so that the inner loops are a few vector instructions. The
+// forward pass keeps the states at every SCAN_CHUNK tokens only; the backward pass computes those in between
+// again. Compiled by scan.py.
 #include <torch/extension.h>
 
 #include <cmath>
@@ -19,8 +20,8 @@ struct Sizes {
 };
 
 // One channel over tokens [begin, end), from h on; x, dt and y have a stride of `channels`.
-inline void run(const float* x, const float* dt, const float* a, const float* b, const float* c, float* h, float* y,
-                int64_t begin, int64_t end, int64_t channels) {
+inline void run(const float* x, const float* dt, const float* a, const float* b, const float* c, float* h,
+                float* y, int64_t begin, int64_t end, int64_t channels) {
   for (int64_t t = begin; t < end; ++t) {
     const float step = dt[t * channels], input = step * x[t * channels];
     float sum = 0;
@@ -34,10 +35,10 @@ inline void run(const float* x, const float* dt, const float* a, const float* b,
 
 }  // namespace
 
-// x, dt [R, T, D]; a [D, N]; b, c [R, T, N]; start [R, D, N]: y [R, T, D] and states [R, chunks + 1, D, N], of which the
-// last is the state after the last token.
-std::vector<torch::Tensor> Forward(torch::Tensor x, torch::Tensor dt, torch::Tensor a, torch::Tensor b, torch::Tensor c,
-                                   torch::Tensor start) {
+// x, dt [R, T, D]; a [D, N]; b, c [R, T, N]; start [R, D, N]: y [R, T, D] and states [R, chunks + 1, D, N],
+// of which the last is the state after the last token.
+std::vector<torch::Tensor> Forward(torch::Tensor x, torch::Tensor dt, torch::Tensor a, torch::Tensor b,
+                                   torch::Tensor c, torch::Tensor start) {
   const Sizes s(x);
   auto y = torch::empty_like(x);
   auto states = torch::empty({s.rows, s.chunks + 1, s.channels, kState}, x.options());
@@ -53,8 +54,8 @@ std::vector<torch::Tensor> Forward(torch::Tensor x, torch::Tensor dt, torch::Ten
         float* kept = state + (k + 1) * plane + d * kState;
         std::copy_n(kept, kState, h);
         run(x.data_ptr<float>() + at + d, dt.data_ptr<float>() + at + d, a.data_ptr<float>() + d * kState,
-            b.data_ptr<float>() + at_bc, c.data_ptr<float>() + at_bc, h, y.data_ptr<float>() + at + d, k * kChunk,
-            std::min(s.length, (k + 1) * kChunk), s.channels);
+            b.data_ptr<float>() + at_bc, c.data_ptr<float>() + at_bc, h, y.data_ptr<float>() + at + d,
+            k * kChunk, std::min(s.length, (k + 1) * kChunk), s.channels);
         std::copy_n(h, kState, kept);
       }
     }
@@ -63,8 +64,8 @@ std::vector<torch::Tensor> Forward(torch::Tensor x, torch::Tensor dt, torch::Ten
 }
 
 // Gradients of x, dt, a, b, c; nothing flows into the state before the first token.
-std::vector<torch::Tensor> Backward(torch::Tensor dy, torch::Tensor x, torch::Tensor dt, torch::Tensor a, torch::Tensor b,
-                                    torch::Tensor c, torch::Tensor states) {
+std::vector<torch::Tensor> Backward(torch::Tensor dy, torch::Tensor x, torch::Tensor dt, torch::Tensor a,
+                                    torch::Tensor b, torch::Tensor c, torch::Tensor states) {
   const Sizes s(x);
   auto dx = torch::empty_like(x), ddt = torch::empty_like(x), da = torch::zeros_like(a);
   auto db = torch::zeros_like(b), dc = torch::zeros_like(c);
@@ -79,9 +80,11 @@ std::vector<torch::Tensor> Backward(torch::Tensor dy, torch::Tensor x, torch::Te
       float *pdb = db.data_ptr<float>() + at_bc, *pdc = dc.data_ptr<float>() + at_bc;
       for (int64_t d = 0; d < s.channels; ++d) {
         const int64_t at = (r * s.length + begin) * s.channels + d;
-        const float *px = x.data_ptr<float>() + at, *pdt = dt.data_ptr<float>() + at, *pdy = dy.data_ptr<float>() + at;
+        const float *px = x.data_ptr<float>() + at, *pdt = dt.data_ptr<float>() + at,
+                    *pdy = dy.data_ptr<float>() + at;
         const float* pa = a.data_ptr<float>() + d * kState;
-        std::copy_n(states.data_ptr<float>() + ((r * (s.chunks + 1) + k) * s.channels + d) * kState, kState, h[0]);
+        std::copy_n(states.data_ptr<float>() + ((r * (s.chunks + 1) + k) * s.channels + d) * kState, kState,
+                    h[0]);
         for (int64_t t = 0; t < size; ++t) {
           const float step = pdt[t * s.channels], input = step * px[t * s.channels];
           for (int n = 0; n < kState; ++n) {

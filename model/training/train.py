@@ -172,7 +172,8 @@ def main():
     if recent:
         note(True)
     keep()
-    export.write({**optimizer.master, **dict(model.named_buffers())}, config, args.tokenizer, Path(args.out), trained_length=args.length)
+    export.write({**optimizer.master, **dict(model.named_buffers())}, config, args.tokenizer, Path(args.out),
+                 trained_length=args.length)
     print(f"exported to {args.out}", flush=True)
 
 
