@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 380, 56, 24, 16, 44
-COLOURS = ["#1f6fb4", "#d1481b", "#5a8f29", "#7a4fa3"]
+COLOURS = ["#1f6fb4", "#d1481b", "#5a8f29", "#7a4fa3", "#8a6d1f"]
 
 
 def ticks(low, high, step):

@@ -1,9 +1,11 @@
-"""The two twins: one decoder, two ways of mixing along the sequence.
+"""The twins: one decoder, several ways of mixing along the sequence.
 
 `softmax` is an ordinary Llama block (RoPE, causal softmax).  `linear` is causal linear attention with the
 feature map elu(x) + 1: every head keeps S = sum phi(k) v^T and z = sum phi(k), plain sums without decay, and answers
 phi(q)^T S / (phi(q)^T z).  Two optional parts give it a sense of order and keep its output in range: a width-4 causal
 depthwise convolution on q, k and v, and an output gate.  Without both it is the plain layer of the textbook.
+`performer` is that layer with FAVOR+ in place of elu + 1: positive random features of the softmax kernel.
+`mamba` and `mamba2` (mamba.py) are layers of their own without an MLP.
 
 `forward` is the parallel form (training: chunks of the sequence, states between them); `step` is the recurrent form
 (one token, constant state).  `selfcheck.py` holds them against each other.
@@ -15,15 +17,18 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mamba import Mamba, Mamba2
+from norm import RMSNorm
+
 CONV_SIZE = 4
 DENOMINATOR_EPS = 1e-10
 
 
 @dataclass
 class Config:
-    """Shape of a decoder.  `conv` and `gate` only matter to the linear mixer."""
+    """Shape of a decoder.  `conv` and `gate` only matter to the linear mixers; intermediate_size 0: no MLP."""
 
-    mixer: str = "softmax"  # softmax | linear
+    mixer: str = "softmax"  # softmax | linear | performer | mamba | mamba2
     conv: bool = True
     gate: bool = True
     vocab_size: int = 2048
@@ -34,25 +39,22 @@ class Config:
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
     chunk: int = 128  # of the parallel form of linear attention
+    num_features: int = 128  # performer
+    state_size: int = 16  # mamba and mamba2, as the next
+    expand: int = 2
+    ssm_head_dim: int = 64  # mamba2, as the next
+    ssm_chunk: int = 64
 
     @property
     def head_dim(self):
         return self.hidden_size // self.num_heads
 
+    @property
+    def inner_size(self):
+        return self.expand * self.hidden_size
+
     def to_dict(self):
         return asdict(self)
-
-
-class RMSNorm(nn.Module):
-    def __init__(self, size, eps):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x):
-        y = x.float()
-        y = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)
-        return (y * self.weight.float()).to(x.dtype)
 
 
 def rotary_tables(config, positions):
@@ -143,7 +145,7 @@ class LinearAttention(nn.Module):
         qkv = torch.stack((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=1)
         if c.conv:
             padded = torch.cat((window.to(x.dtype), qkv), dim=2)
-            window = padded[:, :, t:].detach()
+            window = padded[:, :, t:].detach().to(window.dtype)
             taps = self.conv[:, None]  # [3, 1, D, taps]
             qkv = sum(padded[:, :, i:i + t] * taps[..., i] for i in range(CONV_SIZE))
             qkv = F.silu(qkv)
@@ -187,6 +189,80 @@ class LinearAttention(nn.Module):
         return self.finish(o, x), (total, norm, window)
 
 
+def orthogonal_features(count, size):
+    """Rows of blockwise orthogonal Gaussian matrices: orthogonal within a block, norms as of Gaussian vectors."""
+    blocks = [torch.linalg.qr(torch.randn(size, size, dtype=torch.float64))[0].t() for _ in range(-(-count // size))]
+    return (torch.cat(blocks)[:count] * torch.randn(count, size, dtype=torch.float64).norm(dim=1)[:, None]).float()
+
+
+class PerformerAttention(LinearAttention):
+    """Linear attention with FAVOR+ (Choromanski et al. 2021) as the feature map.
+
+    phi(x)_i = exp(w_i x' - |x'|^2 / 2) / sqrt(m) with x' = x / d^(1/4).  Exponents are large, so queries are taken
+    relative to their own largest exponent and keys relative to the largest seen so far; both cancel, but for the
+    epsilon.  State per head: S [m, d] and z [m], both relative to exp(top); `top`, minus infinity when nothing was
+    read; and the convolution windows.
+    """
+
+    def __init__(self, config):
+        super().__init__(config)
+        # A buffer, not a parameter: not trained, and float32 whatever the weights are.
+        self.register_buffer("features", orthogonal_features(config.num_features, config.head_dim))
+
+    def initial_state(self, batch, dtype=torch.float32):
+        c = self.config
+        return (torch.zeros(batch, c.num_heads, c.num_features, c.head_dim, dtype=dtype),
+                torch.zeros(batch, c.num_heads, c.num_features, dtype=dtype),
+                torch.full((batch, c.num_heads), float("-inf"), dtype=dtype),
+                torch.zeros(batch, 3, CONV_SIZE - 1, c.hidden_size, dtype=dtype))
+
+    def exponents(self, x):
+        """[..., d] to [..., m], in the precision of the features."""
+        x = x.to(self.features.dtype) * self.config.head_dim ** -0.25
+        return x @ self.features.t() - x.square().sum(-1, keepdim=True) / 2
+
+    def forward(self, x, rotary, state):
+        """Parallel form: chunk by chunk, each relative to the largest exponent up to its end."""
+        total, norm, top, window = state
+        (q, k, v), window = self.project(x, window)
+        q, k = self.exponents(q), self.exponents(k)
+        q = q - q.detach().amax(-1, keepdim=True)
+        largest = k.detach().amax(-1)  # [B, H, T]
+        share = self.config.num_features ** -0.5
+        size, out = min(self.config.chunk, x.shape[1]), []
+        for at in range(0, x.shape[1], size):
+            here = slice(at, at + size)
+            running = torch.maximum(largest[:, :, here].cummax(-1).values, top[..., None])
+            before, top = top, running[..., -1]
+            fade = (before - top).exp()
+            total, norm = total * fade[..., None, None], norm * fade[..., None]
+            fq = q[:, :, here].exp() * share
+            fk = (k[:, :, here] - top[..., None, None]).exp() * share
+            half_q, half_k, half_v = fq.to(x.dtype), fk.to(x.dtype), v[:, :, here]
+            scores = (half_q @ half_k.transpose(-1, -2)).tril()
+            numerator = scores @ half_v + half_q @ total.to(x.dtype)
+            denominator = scores.sum(-1, dtype=total.dtype) + (fq * norm[..., None, :]).sum(-1)
+            epsilon = DENOMINATOR_EPS * (running - top[..., None]).exp()
+            out.append(numerator / (denominator + epsilon)[..., None])
+            total = total + (half_k.transpose(-1, -2) @ half_v).to(total.dtype)
+            norm = norm + fk.sum(-2)
+        return self.finish(torch.cat(out, 2), x), (total.detach(), norm.detach(), top, window)
+
+    def step(self, x, rotary, state):
+        """Recurrent form, one token: when `top` rises, S and z are scaled down to it."""
+        total, norm, top, window = state
+        (q, k, v), window = self.project(x, window)
+        q, k = self.exponents(q), self.exponents(k)
+        before, top = top, torch.maximum(top, k[:, :, 0].amax(-1))
+        share, fade = self.config.num_features ** -0.5, (before - top).exp()
+        q = (q - q.amax(-1, keepdim=True)).exp() * share
+        k = (k - top[..., None, None]).exp() * share
+        total = total * fade[..., None, None] + k.transpose(-1, -2) @ v
+        norm = norm * fade[..., None] + k[:, :, 0]
+        o = (q @ total) / ((q * norm[:, :, None]).sum(-1, keepdim=True) + DENOMINATOR_EPS)
+        return self.finish(o, x), (total, norm, top, window)
+
+
 class SwiGLU(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -198,18 +274,35 @@ class SwiGLU(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+MIXERS = {"softmax": SoftmaxAttention, "linear": LinearAttention, "performer": PerformerAttention,
+          "mamba": Mamba, "mamba2": Mamba2}
+SSM = ("mamba", "mamba2")
+FLOAT32 = (".features", ".A_log", ".D", ".dt_bias")  # what stays fp32 in a bf16 model
+
+
 class Block(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.attn_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.attn = (SoftmaxAttention if config.mixer == "softmax" else LinearAttention)(config)
-        self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.mlp = SwiGLU(config)
+        self.attn = MIXERS[config.mixer](config)
+        self.mlp = None
+        if config.intermediate_size:
+            self.mlp_norm = RMSNorm(config.hidden_size, config.norm_eps)
+            self.mlp = SwiGLU(config)
 
     def run(self, mix, x, rotary, state):
+        if self.mlp is None:  # x is the fp32 residual
+            y, state = mix(self.attn_norm(x).to(self.attn_norm.weight.dtype), rotary, state)
+            return x + y, state
         y, state = mix(self.attn_norm(x), rotary, state)
         x = x + y
         return x + self.mlp(self.mlp_norm(x)), state
+
+    def forward(self, x, rotary, state):
+        return self.run(self.attn, x, rotary, state)
+
+    def step(self, x, rotary, state):
+        return self.run(self.attn.step, x, rotary, state)
 
 
 class Decoder(nn.Module):
@@ -222,9 +315,15 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
         for name, parameter in self.named_parameters():
-            if parameter.dim() == 2:
+            if parameter.dim() == 2 and (config.mixer not in SSM or name == "embeddings.weight"):
                 scale = (2 * config.num_layers) ** -0.5 if name.endswith(("o_proj.weight", "down_proj.weight")) else 1.0
                 nn.init.normal_(parameter, 0, 0.02 * scale)
+
+    def lower(self):
+        """Weights to bf16, but for those that stay fp32."""
+        for name, parameter in self.named_parameters():
+            if not name.endswith(FLOAT32):
+                parameter.data = parameter.data.bfloat16()
 
     def initial_state(self, batch, dtype=torch.float32):
         return [layer.attn.initial_state(batch, dtype) for layer in self.layers]
@@ -232,16 +331,24 @@ class Decoder(nn.Module):
     def rotary(self, start, length):
         return rotary_tables(self.config, torch.arange(start, start + length))
 
+    def embed(self, ids):
+        """The residual stream of Mamba is fp32 at least, that of the others as wide as the weights."""
+        x = self.embeddings(ids)
+        return x.float() if self.config.mixer in SSM and x.dtype == torch.bfloat16 else x
+
+    def head(self, x):
+        return self.norm(x).to(self.embeddings.weight.dtype) @ self.embeddings.weight.t()
+
     def forward(self, ids, states=None, rotary=None):
         """Logits [B, T, V] and the states after the last token (softmax: none; it starts anew each call)."""
         states = states or self.initial_state(ids.shape[0])
         rotary = rotary or (self.rotary(0, ids.shape[1]) if self.config.mixer == "softmax" else None)
-        x = self.embeddings(ids)
+        x = self.embed(ids)
         after = []
         for layer, state in zip(self.layers, states):
-            x, state = layer.run(layer.attn, x, rotary, state)
+            x, state = layer(x, rotary, state)
             after.append(state)
-        return self.norm(x) @ self.embeddings.weight.t(), after
+        return self.head(x), after
 
     @torch.no_grad()
     def step(self, ids, states, position):
@@ -249,9 +356,9 @@ class Decoder(nn.Module):
         rotary = self.rotary(position, 1)
         if self.config.mixer == "softmax":
             rotary = tuple(table.to(self.embeddings.weight.dtype) for table in rotary)
-        x = self.embeddings(ids[:, None])
+        x = self.embed(ids[:, None])
         after = []
         for layer, state in zip(self.layers, states):
-            x, state = layer.run(layer.attn.step, x, rotary, state)
+            x, state = layer.step(x, rotary, state)
             after.append(state)
-        return (self.norm(x) @ self.embeddings.weight.t())[:, 0], after
+        return self.head(x)[:, 0], after

@@ -17,6 +17,10 @@ def orthogonalise(batch):
     return x
 
 
+NOT_MATRICES = ("embeddings.weight", ".A_log", ".dt_proj.weight")  # two-dimensional, but not Muon's
+NOT_DECAYED = ("embeddings.weight", ".A_log")
+
+
 class Optimizer:
     """`matrix_lr` drives Muon and `other_lr` AdamW; with muon=False everything is AdamW at `other_lr`."""
 
@@ -25,7 +29,7 @@ class Optimizer:
         self.betas, self.momentum, self.steps = betas, momentum, 0
         self.params = dict(model.named_parameters())
         self.master = {n: p.detach().float().clone() for n, p in self.params.items()}
-        is_matrix = {n: muon and p.dim() == 2 and "embeddings" not in n for n, p in self.params.items()}
+        is_matrix = {n: muon and p.dim() == 2 and not n.endswith(NOT_MATRICES) for n, p in self.params.items()}
         self.matrices = [n for n in self.params if is_matrix[n]]
         self.others = [n for n in self.params if not is_matrix[n]]
         self.first = {n: torch.zeros_like(m) for n, m in self.master.items()}
@@ -50,7 +54,7 @@ class Optimizer:
             update = self.first[n] / (1 - b1 ** self.steps)
             update /= (self.second[n] / (1 - b2 ** self.steps)).sqrt() + 1e-8
             lr = self.other_lr * scale
-            if w.dim() == 2 and "embeddings" not in n:
+            if w.dim() == 2 and not n.endswith(NOT_DECAYED):
                 w.mul_(1 - lr * self.decay)
             w.sub_(lr * update)
             self.params[n].copy_(w)

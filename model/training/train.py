@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 import data
 import export
-from model import Config, Decoder
+from model import MIXERS, SSM, Config, Decoder
 from optim import Optimizer
 
 
@@ -31,13 +31,14 @@ def arguments():
     parser.add_argument("--out", required=True, help="folder for the exported model")
     parser.add_argument("--run", help="folder for checkpoints and logs (default: OUT.run)")
     parser.add_argument("--tokenizer", help="tokenizer.json to use or to make (default: RUN/tokenizer.json)")
-    parser.add_argument("--mixer", choices=["softmax", "linear"], default="linear")
+    parser.add_argument("--mixer", choices=sorted(MIXERS), default="linear")
     parser.add_argument("--no-conv", action="store_true", help="linear: without the short convolutions")
     parser.add_argument("--no-gate", action="store_true", help="linear: without the output gate")
     parser.add_argument("--vocab", type=int, default=2048)
     parser.add_argument("--hidden", type=int, default=192)
-    parser.add_argument("--intermediate", type=int, help="default: 512 (448 with the gate: equal parameters at 192)")
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--intermediate", type=int, help="default: 512 (448 with the gate: equal parameters at 192; Mamba: none)")
+    parser.add_argument("--layers", type=int, help="default: 6 (Mamba: 11, equal parameters at 192)")
+    parser.add_argument("--state", type=int, help="Mamba's state size (default: 16; Mamba-2: 64)")
     parser.add_argument("--heads", type=int, default=3)
     parser.add_argument("--tokens", type=float, default=15e6, help="tokens to train on")
     parser.add_argument("--rows", type=int, default=8, help="windows in a step")
@@ -57,8 +58,14 @@ def arguments():
     args = parser.parse_args()
     args.run = Path(args.run or args.out.rstrip("/") + ".run")
     args.tokenizer = args.tokenizer or args.run / "tokenizer.json"
+    if args.layers is None:
+        args.layers = 11 if args.mixer in SSM else 6
+    if args.state is None:
+        args.state = 64 if args.mixer == "mamba2" else 16
+    if args.mixer in SSM:
+        args.intermediate = 0
     if args.intermediate is None:
-        args.intermediate = 448 if args.mixer == "linear" and not args.no_gate else 512
+        args.intermediate = 448 if args.mixer in ("linear", "performer") and not args.no_gate else 512
     return args
 
 
@@ -83,10 +90,10 @@ def held_out_loss(model, ids, length, windows=64, rows=8):
     return total / windows
 
 
-def zero_fresh(states, fresh):
-    """Empty the states of rows that begin anew."""
-    keep = (~fresh).float()
-    return [s and tuple(part * keep.to(part.dtype).view(-1, *[1] * (part.dim() - 1)) for part in s) for s in states]
+def begin_anew(states, blank, fresh):
+    """The states, blank in the rows that begin anew."""
+    return [s and tuple(torch.where(fresh.view(-1, *[1] * (part.dim() - 1)), empty, part).contiguous()
+                        for part, empty in zip(s, b)) for s, b in zip(states, blank)]
 
 
 def save(path, value):
@@ -105,30 +112,35 @@ def main():
     bytes_per_token = valid_bytes / len(valid_ids)
     config = Config(mixer=args.mixer, conv=not args.no_conv, gate=not args.no_gate, vocab_size=tokenizer.get_vocab_size(),
                     hidden_size=args.hidden, intermediate_size=args.intermediate, num_layers=args.layers,
-                    num_heads=args.heads)
+                    num_heads=args.heads, state_size=args.state)
     model = Decoder(config)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{args.mixer}: {parameters} parameters; {len(train_ids)} tokens to train on, {len(valid_ids)} held out, "
           f"{bytes_per_token:.3f} bytes a token", flush=True)
     optimizer = Optimizer(model, args.matrix_lr, args.lr, muon=not args.adamw)
     if not args.float32:
-        model.to(torch.bfloat16)  # in place: the optimizer keeps its fp32 masters
+        model.lower()  # the optimizer keeps its fp32 masters
     streams = data.Streams(train_ids, args.rows, args.length, args.segments, args.seed)
-    states, step, seconds = model.initial_state(args.rows), 0, 0.0
+    blank = model.initial_state(args.rows)
+    states, step, seconds = blank, 0, 0.0
     checkpoint, log = args.run / "checkpoint.pt", args.run / "log.jsonl"
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         optimizer.load_state_dict(saved["optimizer"])
+        model.load_state_dict(saved["buffers"], strict=False)
         states, step, seconds = saved["states"], saved["step"], saved["seconds"]
         print(f"resumed at step {step}", flush=True)
     steps = int(args.tokens / (args.rows * args.length))
-    run = model if args.no_compile else torch.compile(model, dynamic=False)
+    if not args.no_compile:
+        for layer in model.layers:  # all alike: compiled once, while the whole decoder would take minutes
+            layer.compile(dynamic=False)
     rotary = model.rotary(0, args.length)
     recent, saved_at, began = [], time.time(), time.time() - seconds
 
     def keep():
         save(checkpoint, {"optimizer": optimizer.state_dict(), "states": states, "step": step,
-                          "seconds": time.time() - began, "config": config.to_dict()})
+                          "seconds": time.time() - began, "config": config.to_dict(),
+                          "buffers": dict(model.named_buffers())})
 
     def note(measure):
         line = {"step": step, "tokens": step * args.rows * args.length, "seconds": round(time.time() - began, 1),
@@ -144,7 +156,7 @@ def main():
 
     while step < steps:
         inputs, targets, fresh = streams.batch(step)
-        logits, after = run(inputs, zero_fresh(states, fresh), rotary)
+        logits, after = model(inputs, begin_anew(states, blank, fresh), rotary)
         loss = loss_of(logits, targets)
         optimizer.zero_grad()
         loss.backward()
@@ -160,7 +172,8 @@ def main():
     if recent:
         note(True)
     keep()
-    export.write(optimizer.master, config, args.tokenizer, Path(args.out), trained_length=args.length)
+    export.write({**optimizer.master, **dict(model.named_buffers())}, config, args.tokenizer, Path(args.out),
+                 trained_length=args.length)
     print(f"exported to {args.out}", flush=True)
 
 
