@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/connect.h"
+#include "client/request_check.h"
 #include "client/rpc_error.h"
 #include "client/stream_check.h"
 #include "fmt/format.h"
@@ -50,10 +51,12 @@ struct WeirClient::Connection {
   void Prepare(std::string_view session, grpc::ClientContext* context) const {
     if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
     if (!session.empty()) {
-      const bool name = session.substr(0, kSessions.size()) == kSessions;
-      if (name) session.remove_prefix(kSessions.size());
-      // Of a snapshot's name, too, the session's part.
-      context->AddMetadata("x-session-id", std::string(session.substr(0, session.find('/'))));
+      if (session.substr(0, kSessions.size()) == kSessions) {
+        session.remove_prefix(kSessions.size());
+        session = session.substr(0, session.find('/'));  // of a snapshot's name, too, the session's part
+      }
+      // gRPC ends the process when it is given metadata of other characters than these.
+      if (FitsSessionHint(session)) context->AddMetadata("x-session-id", std::string(session));
     }
     if (call_timeout < absl::InfiniteDuration())
       context->set_deadline(absl::ToChronoTime(ToWallTime(MonotonicNow() + call_timeout)));
@@ -64,6 +67,7 @@ struct WeirClient::Connection {
                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                                 const Request& request, CancelToken* cancel,
                                 std::string_view session = "") const {
+    WEIR_RETURN_IF_ERROR(CheckText(request));
     grpc::ClientContext context;
     Prepare(session, &context);
     const CancelScope scope(cancel, &context);
@@ -117,6 +121,7 @@ absl::StatusOr<GenerateResult> WeirClient::Generate(const v1::GenerateRequest& r
 
 absl::StatusOr<GenerateResult> WeirClient::GenerateEvents(const v1::GenerateRequest& request,
                                                           OnEvent on_event, CancelToken* cancel) const {
+  WEIR_RETURN_IF_ERROR(CheckText(request));
   grpc::ClientContext context;
   connection_->Prepare(request.session(), &context);
   const CancelScope scope(cancel, &context);
@@ -224,6 +229,7 @@ absl::StatusOr<v1::Session> WeirClient::RollbackSession(const v1::RollbackSessio
 
 absl::StatusOr<v1::Session> WeirClient::ExportSession(const v1::ExportSessionRequest& request, OnData on_data,
                                                       CancelToken* cancel) const {
+  WEIR_RETURN_IF_ERROR(CheckText(request));
   grpc::ClientContext context;
   connection_->Prepare(request.name(), &context);
   const CancelScope scope(cancel, &context);
@@ -253,6 +259,7 @@ absl::StatusOr<v1::Session> WeirClient::ExportSession(const v1::ExportSessionReq
 absl::StatusOr<v1::Session> WeirClient::ImportSession(v1::ImportSessionRequest start, NextData next_data,
                                                       CancelToken* cancel) const {
   if (start.session_id().empty()) start.set_session_id(RandomSessionId());
+  WEIR_RETURN_IF_ERROR(CheckText(start));
   grpc::ClientContext context;
   connection_->Prepare(start.session_id(), &context);
   const CancelScope scope(cancel, &context);

@@ -9,6 +9,7 @@
 namespace weir {
 
 // Reasons that the client itself gives; all others come from the server.
+inline constexpr std::string_view kInvalidText = "INVALID_TEXT";        // a string that is not UTF-8
 inline constexpr std::string_view kInvalidAddress = "INVALID_ADDRESS";  // of the server
 inline constexpr std::string_view kUnreachable = "UNREACHABLE";         // no connection was made
 inline constexpr std::string_view kConnectionLost =

@@ -1,6 +1,8 @@
 #include "client/command/context.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <string_view>
 
@@ -19,15 +21,19 @@ constexpr size_t kMaxKeyFileBytes = 4096;
 
 absl::StatusOr<std::string> ApiKey(const Context& context) {
   if (context.api_key_file.empty()) return context.api_key;
+  const auto refuse = [&](std::string_view why) {
+    return UsageError(fmt::format("--api-key-file {}: {}", Quoted(context.api_key_file), why));
+  };
+  errno = 0;
   std::ifstream file(context.api_key_file, std::ios::binary);
-  std::string key(kMaxKeyFileBytes, '\0');
+  std::string key(kMaxKeyFileBytes + 1, '\0');
   file.read(key.data(), static_cast<std::streamsize>(key.size()));
   key.resize(static_cast<size_t>(std::max<std::streamsize>(0, file.gcount())));
+  if (key.empty() && errno != 0) return refuse(std::strerror(errno));
+  if (key.size() > kMaxKeyFileBytes) return refuse(fmt::format("is longer than {} bytes", kMaxKeyFileBytes));
   while (!key.empty() && std::string_view(" \t\r\n").find(key.back()) != std::string_view::npos)
     key.pop_back();
-  if (key.empty())
-    return UsageError(
-        fmt::format("--api-key-file {} holds no key, or cannot be read", Quoted(context.api_key_file)));
+  if (key.empty()) return refuse("holds no key");
   return key;
 }
 

@@ -28,7 +28,7 @@ absl::Status UsageError(std::string message) {
 int ExitStatusOf(const absl::Status& status) {
   if (status.ok()) return kExitOk;
   const std::string reason = GetErrorDetails(status).reason;
-  if (reason == kUsage || reason == kInvalidAddress) return kExitUsage;
+  if (reason == kUsage || reason == kInvalidAddress || reason == kInvalidText) return kExitUsage;
   if (reason == kUnreachable || reason == kConnectionLost || IsTls(reason)) return kExitUnreachable;
   if (status.code() == absl::StatusCode::kDeadlineExceeded) return kExitTimeout;
   // A reader that is too slow was not refused: it lost a turn that ran. Without a reason, or with ours, the
@@ -41,8 +41,8 @@ int ExitStatusOf(const absl::Status& status) {
 std::string ErrorLine(const absl::Status& status) {
   const ErrorDetails details = GetErrorDetails(status);
   std::vector<std::string> notes;
-  const bool ours = details.reason.empty() || details.reason == kUsage || details.reason == kUnreachable ||
-                    IsTls(details.reason);
+  const bool ours = details.reason.empty() || details.reason == kUsage || details.reason == kInvalidText ||
+                    details.reason == kUnreachable || IsTls(details.reason);
   if (!ours) notes.push_back(details.reason);
   if (details.retry_after > absl::ZeroDuration())
     notes.push_back("try again in " + absl::FormatDuration(details.retry_after));

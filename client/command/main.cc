@@ -1,4 +1,5 @@
 // weir: the command line client.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -65,7 +66,9 @@ int Main(int argc, char** argv) {
       what = fmt::format("{} is no command", Quoted(rest.front()));
     else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
       what = UnknownArgument(app, rest);
-    Note(fmt::format("weir: {}{}; see weir --help", what, Hint(args)));
+    // Where the parser stopped before it, --json counts too.
+    context.json = context.json || std::find(args.begin(), args.end(), "--json") != args.end();
+    context.Report(UsageError(fmt::format("{}{}; see weir --help", what, Hint(args))));
     return kExitUsage;
   }
   return Run(&context, args);

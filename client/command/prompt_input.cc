@@ -9,38 +9,13 @@
 
 #include "client/command/exit_status.h"
 #include "client/command/output.h"
+#include "client/request_check.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
 namespace {
-
-// Offset of the first byte that is not part of a valid UTF-8 character; npos when all are.
-size_t FirstInvalidByte(std::string_view text) {
-  const auto byte = [&](size_t i) -> unsigned {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
-  };
-  for (size_t at = 0; at < text.size();) {
-    const unsigned first = byte(at);
-    const size_t length = first < 0x80   ? 1
-                          : first < 0xc2 ? 0
-                          : first < 0xe0 ? 2
-                          : first < 0xf0 ? 3
-                          : first < 0xf5 ? 4
-                                         : 0;
-    if (length == 0) return at;
-    for (size_t i = 1; i < length; ++i)
-      if ((byte(at + i) & 0xc0) != 0x80) return at;
-    // Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte.
-    const unsigned second = byte(at + 1);
-    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f))
-      return at;
-    at += length;
-  }
-  return std::string_view::npos;
-}
 
 absl::Status CheckUtf8(std::string_view text) {
   const size_t at = FirstInvalidByte(text);

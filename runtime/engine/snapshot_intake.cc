@@ -95,7 +95,9 @@ absl::Status SnapshotIntake::AddToBody(std::string_view* bytes) {
 }
 
 absl::StatusOr<std::shared_ptr<SnapshotImage>> SnapshotIntake::Finish() {
-  if (!header_done_ || received_ != announced_)
+  if (!header_done_)
+    return SnapshotCorrupt(fmt::format("it is cut short: {} bytes end before its header does", received_));
+  if (received_ != announced_)
     return SnapshotCorrupt(fmt::format("it is cut short: {} of {} bytes", received_, announced_));
   uint64_t checksum;
   std::memcpy(&checksum, trailer_.data(), sizeof(checksum));  // by the announced size there are 8

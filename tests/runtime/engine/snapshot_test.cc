@@ -253,6 +253,23 @@ TEST(SnapshotModel, EveryDifferenceIsNamed) {
   EXPECT_EQ(GetErrorDetails(harness.Check(other).status()).metadata[0].second, "format version");
 }
 
+// A whole file that ends inside its header, and one that ends before what it announced: the message fits.
+TEST(SnapshotModel, WhereAFileIsCutIsSaid) {
+  RunnerHarness harness(Options(false), {.slots = 2});
+  ASSERT_TRUE(harness.Create("a").ok());
+  const std::string good = harness.Export("a");
+  const std::vector<SnapshotShape> shapes = {harness.shape()};
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{100}}) {
+    SnapshotIntake intake(&shapes, &harness.budget(), 0, static_cast<int64_t>(bytes));
+    absl::Status status = intake.Add(good.substr(0, bytes));
+    if (status.ok()) status = intake.Finish().status();
+    EXPECT_EQ(GetErrorDetails(status).reason, "STATE_CORRUPT");
+    EXPECT_EQ(std::string(status.message()).find(std::to_string(bytes) + " of " + std::to_string(bytes)),
+              std::string::npos)
+        << status;
+  }
+}
+
 // With checksums that are right: what is to be zero is, so that a file which is accepted exports as itself.
 TEST(SnapshotModel, WhatIsToBeZeroIsChecked) {
   RunnerHarness harness(Options(false), {.slots = 2});
