@@ -1,7 +1,7 @@
 // weir: the command line client.
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
+#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "client/command/app.h"
@@ -28,9 +28,8 @@ std::string Hint(const std::vector<std::string>& args) {
   return "";
 }
 
-int Run(Context* context, const std::vector<std::string>& args) {
-  absl::Status status = context->action();
-  if (ExitStatusOf(status) == kExitUsage) status = UsageError(std::string(status.message()) + Hint(args));
+// For `status`, when all the output is on its way.
+int Finish(Context* context, const absl::Status& status) {
   // A closed pipe explains whatever came after it.
   if (context->out.closed()) return kExitOk;
   if (!context->out.ok()) {
@@ -41,6 +40,12 @@ int Run(Context* context, const std::vector<std::string>& args) {
     return kExitSignal + context->signal();
   if (!status.ok()) context->Report(status);
   return ExitStatusOf(status);
+}
+
+int Run(Context* context, const std::vector<std::string>& args) {
+  absl::Status status = context->action();
+  if (ExitStatusOf(status) == kExitUsage) status = UsageError(std::string(status.message()) + Hint(args));
+  return Finish(context, status);
 }
 
 int Main(int argc, char** argv) {
@@ -56,8 +61,10 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
-    app.exit(request);
-    return kExitOk;
+    std::ostringstream text;  // --help, --version
+    app.exit(request, text, text);
+    context.out.Write(text.str());
+    return Finish(&context, absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
     std::string what = error.what();

@@ -454,9 +454,12 @@ TEST(CommandSignals, OutputThatCannotBeWrittenIsAnError) {
   ScriptedServer server;
   Child::Options options;
   options.out_path = "/dev/full";
-  const ChildResult result = Child(At(server, {"generate", "hi"}), options).Wait();
-  EXPECT_EQ(result.exit, 1);
-  EXPECT_THAT(result.err, HasSubstr("cannot write the output"));
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"generate", "hi"}, {"--help"}, {"generate", "--help"}, {"--version"}, {"completion", "bash"}}) {
+    const ChildResult result = Child(At(server, arguments), options).Wait();
+    EXPECT_EQ(result.exit, 1) << arguments[0];
+    EXPECT_THAT(result.err, HasSubstr("cannot write the output")) << arguments[0];
+  }
 }
 
 TEST(CommandServer, TheEnvironmentNamesItAndTheFlagWins) {
