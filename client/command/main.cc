@@ -9,6 +9,7 @@
 #include "client/command/grpc_log.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/option_value.h"
 #include "runtime/base/process.h"
 #include "runtime/base/unknown_argument.h"
 
@@ -67,7 +68,7 @@ int Main(int argc, char** argv) {
     return Finish(&context, absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
-    std::string what = error.what();
+    std::string what = ValueErrorText(app, error);
     if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
       what = fmt::format("{} is no command", Quoted(rest.front()));
     else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
