@@ -97,7 +97,7 @@ void AddModelOptions(Pass* pass) {
       ->group("Models");
   app.add_option("--threads", o->threads,
                  "Compute threads; 0 means the CPUs of the affinity mask and the cgroup quota. Default: 0.")
-      ->check(WholeNumber(0, 1024))
+      ->transform(WholeNumber(0, 1024))
       ->type_name("N")
       ->group("Models");
 }
@@ -133,7 +133,7 @@ void AddNetworkOptions(Pass* pass) {
       ->group(group);
   app.add_option("--frontend-threads", o->frontend_threads,
                  "Threads that validate and tokenize requests. Default: 2.")
-      ->check(WholeNumber(1, 64))
+      ->transform(WholeNumber(1, 64))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--reader-stall", &o->reader_stall,
@@ -151,7 +151,7 @@ void AddConnectionOptions(Pass* pass) {
   pass->app
       .add_option("--max-streams", o->max_streams,
                   "Calls at once on one connection; a client holds further ones back. Default: 1024.")
-      ->check(WholeNumber(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--keepalive-time", &o->keepalive_time,
@@ -218,7 +218,7 @@ void AddCapacityOptions(Pass* pass) {
   app.add_option("--slots", o->slots,
                  "Sequences per model that hold state at once: sessions, and calls without one. Fewer where "
                  "--state-memory does not hold so many. Default: 256.")
-      ->check(WholeNumber(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddSize(
@@ -238,12 +238,12 @@ void AddCapacityOptions(Pass* pass) {
   app.add_option("--max-step-tokens", o->max_step_tokens,
                  "Tokens that one step computes, prompts and decoding together. More than a chunk of 64. "
                  "Default: 512.")
-      ->check(WholeNumber(kChunkTokens + 1, 1 << 16))
+      ->transform(WholeNumber(kChunkTokens + 1, 1 << 16))
       ->type_name("N")
       ->group(group);
   app.add_option("--max-waiting", o->max_waiting,
                  "Turns per model that wait in line; one more is refused at once. Default: 64.")
-      ->check(WholeNumber(0, 1 << 20))
+      ->transform(WholeNumber(0, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--session-ttl", &o->session_ttl,

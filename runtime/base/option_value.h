@@ -12,7 +12,7 @@ namespace weir {
 // One of `words`. Help and completion read them from the check's description.
 CLI::Validator OneOf(const std::vector<std::string>& words);
 
-// A decimal number; both ends are allowed. CLI11 by itself reads 010 as eight.
+// A decimal number; both ends are allowed. For Option::transform: CLI11 by itself reads 010 as eight.
 CLI::Validator WholeNumber(int64_t low, int64_t high);
 
 // Refuses "": an option whose value got lost, such as --api-keys "$KEYS" without that variable, is not unset.
