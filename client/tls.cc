@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -174,6 +175,54 @@ bool IsFor(X509* certificate, const std::string& host) {
             : X509_check_host(certificate, host.c_str(), host.size(), 0, nullptr) == 1;
 }
 
+std::string DateOf(const ASN1_TIME* time) {
+  tm date = {};
+  char text[32] = "an unknown date";
+  if (ASN1_TIME_to_tm(time, &date) == 1) std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &date);
+  return text;
+}
+
+// "expired on …" or "is valid from … on only"; empty when the certificate is in its time.
+std::string TimeFault(X509* certificate) {
+  const ASN1_TIME* const from = X509_get0_notBefore(certificate);
+  const ASN1_TIME* const to = X509_get0_notAfter(certificate);
+  if (X509_cmp_current_time(to) < 0) return "expired on " + DateOf(to);
+  if (X509_cmp_current_time(from) > 0) return fmt::format("is valid from {} on only", DateOf(from));
+  return "";
+}
+
+// What is wrong with the server's certificate, of which OpenSSL says `verified`, and what helps.
+std::string WhyUntrusted(X509* certificate, long verified) {
+  const std::string said = X509_verify_cert_error_string(verified);
+  switch (verified) {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID: {
+      const std::string fault = TimeFault(certificate);
+      if (!fault.empty())
+        return fmt::format(
+            "has a certificate that {}: the server needs a new one, or the clock of this machine is wrong",
+            fault);
+      return fmt::format(
+          "has a certificate whose authority is out of its time ({}): the authority needs a new certificate, "
+          "here (--ca FILE) and on the server, or the clock of this machine is wrong",
+          said);
+    }
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+    case X509_V_ERR_CERT_UNTRUSTED:
+    case X509_V_ERR_CERT_SIGNATURE_FAILURE:  // of another authority with the same name
+      return fmt::format(
+          "has a certificate that is not trusted here ({}): name the authority that signed it with --ca FILE",
+          said);
+    default:
+      return fmt::format("has a certificate that is not accepted here ({}): the server needs another one",
+                         said);
+  }
+}
+
 int NoteThatItAsked(SSL* /*ssl*/, void* asked) {
   *static_cast<bool*>(asked) = true;
   return 1;
@@ -283,10 +332,7 @@ absl::Status ExplainTlsFailure(const std::string& target, const TlsOptions& opti
   if (certificate) {
     const long verified = SSL_get_verify_result(ssl.get());
     if (verified != X509_V_OK)
-      return Failure(kTlsUntrusted, target,
-                     fmt::format("has a certificate that is not trusted here ({}): name the authority that "
-                                 "signed it with --ca FILE",
-                                 X509_verify_cert_error_string(verified)));
+      return Failure(kTlsUntrusted, target, WhyUntrusted(certificate.get(), verified));
     if (!host.empty() && !IsFor(certificate.get(), host))
       return Failure(kTlsNameMismatch, target,
                      fmt::format("has a certificate for {}, not for {}: connect under one of its names",
@@ -298,10 +344,13 @@ absl::Status ExplainTlsFailure(const std::string& target, const TlsOptions& opti
   const bool content =
       shaken == 1 && Drive(ssl.get(), socket, [&] { return SSL_read(ssl.get(), &byte, 1); }).first == 1;
   if (content) return absl::OkStatus();
+  if (files.cert.empty())
+    return Failure(kTlsClientRefused, target,
+                   "asks for a client certificate: give --cert FILE and --key FILE");
+  const std::string fault = TimeFault(FirstCertificate(files.cert).get());
   return Failure(kTlsClientRefused, target,
-                 files.cert.empty() ? "asks for a client certificate: give --cert FILE and --key FILE"
-                                    : fmt::format("does not accept the client certificate in {}",
-                                                  Quoted(options.cert_file)));
+                 fmt::format("does not accept the client certificate in {}{}", Quoted(options.cert_file),
+                             fault.empty() ? "" : ", which " + fault));
 }
 
 }  // namespace weir

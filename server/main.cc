@@ -5,14 +5,16 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "fmt/format.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/process.h"
+#include "runtime/base/write_all.h"
 #include "server/grpc_log.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -24,7 +26,14 @@ namespace weir {
 namespace {
 
 // Documented in --help.
-enum ExitStatus { kOk = 0, kBadOptions = 2, kModelNotLoaded = 3, kAddressInUse = 4, kDeaf = 5 };
+enum ExitStatus {
+  kOk = 0,
+  kNotPrinted = 1,
+  kBadOptions = 2,
+  kModelNotLoaded = 3,
+  kAddressInUse = 4,
+  kDeaf = 5
+};
 
 std::atomic<bool> accepting_ended{false};
 
@@ -123,6 +132,21 @@ int Run(const Options& options, const sigset_t& signals) {
   return accepting_ended.load() ? kDeaf : kOk;
 }
 
+void Complain(const std::string& what) { WriteAll(STDERR_FILENO, fmt::format("weir-server: {}\n", what)); }
+
+// What was asked for instead of a server.
+int Show(const CommandLine& line) {
+  const int error = WriteAll(STDOUT_FILENO, *line.show);
+  // A reader that goes away early, as `head` does, has what it wants; but the line of a new key is lost.
+  if (error == EPIPE && line.note.empty()) return kOk;
+  if (error != 0) {
+    Complain(fmt::format("cannot write the output: {}{}", std::strerror(error),
+                         line.note.empty() ? "" : "; no key was made"));
+    return kNotPrinted;
+  }
+  return WriteAll(STDERR_FILENO, line.note) == 0 ? kOk : kNotPrinted;
+}
+
 int Main(int argc, char** argv) {
   KeepStandardDescriptors(argv);
   RaiseDescriptorLimit();
@@ -131,14 +155,10 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<CommandLine> line =
       ParseCommandLine(std::vector<std::string>(argv + 1, argv + argc), ProcessEnvironment());
   if (!line.ok()) {
-    fmt::print(stderr, "weir-server: {}\n", std::string(line.status().message()));
+    Complain(std::string(line.status().message()));
     return kBadOptions;
   }
-  if (line->show) {
-    fmt::print(stderr, "{}", line->note);
-    fmt::print("{}", *line->show);
-    return kOk;
-  }
+  if (line->show) return Show(*line);
   SetUpLogging(line->options.log_level);
   // A server that nobody reaches is worse than none: as if told to stop, but for the status.
   OnAcceptingEnded([] {

@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "runtime/base/completion.h"
 #include "runtime/base/error.h"
+#include "runtime/base/option_value.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/base/unknown_argument.h"
 #include "runtime/base/wrapped_help.h"
@@ -87,15 +88,16 @@ void AddModelOptions(Pass* pass) {
            o->kv_dtype = text == "f32" ? DType::kF32 : text == "f16" ? DType::kF16 : DType::kBF16;
          },
          "Element type of paged caches: f32, f16 or bf16. Default: 16 bits for 16-bit weights, else f32.")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->check(OneOf({"f32", "f16", "bf16"}))
       ->type_name("TYPE")
       ->group("Models");
   app.add_option("--device", o->device, "Where models run: cpu or cuda:N. Default: cpu.")
       ->type_name("NAME")
+      ->check(NotEmpty())
       ->group("Models");
   app.add_option("--threads", o->threads,
                  "Compute threads; 0 means the CPUs of the affinity mask and the cgroup quota. Default: 0.")
-      ->check(CLI::Range(0, 1024))
+      ->transform(WholeNumber(0, 1024))
       ->type_name("N")
       ->group("Models");
 }
@@ -118,7 +120,7 @@ void AddNetworkOptions(Pass* pass) {
   app.add_option_function<std::string>(
          "--reflection", [o](const std::string& text) { o->reflection = text == "on"; },
          "gRPC server reflection, for grpcurl and the like: on or off. Default: on.")
-      ->check(CLI::IsMember({"on", "off"}))
+      ->check(OneOf({"on", "off"}))
       ->type_name("on|off")
       ->group(group);
   AddSize(
@@ -131,7 +133,7 @@ void AddNetworkOptions(Pass* pass) {
       ->group(group);
   app.add_option("--frontend-threads", o->frontend_threads,
                  "Threads that validate and tokenize requests. Default: 2.")
-      ->check(CLI::Range(1, 64))
+      ->transform(WholeNumber(1, 64))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--reader-stall", &o->reader_stall,
@@ -149,7 +151,7 @@ void AddConnectionOptions(Pass* pass) {
   pass->app
       .add_option("--max-streams", o->max_streams,
                   "Calls at once on one connection; a client holds further ones back. Default: 1024.")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--keepalive-time", &o->keepalive_time,
@@ -182,19 +184,23 @@ void AddAccessOptions(Pass* pass) {
          "Serve TLS with this certificate: PEM, the server's own first, then those between it and the "
          "root. Read again when it changes; open connections go on.")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app.add_option("--tls-key", o->tls.key, "Its private key: PEM, without a passphrase.")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app.add_option("--tls-client-ca", o->tls.client_ca,
                  "Ask clients for a certificate that one of these signed (mTLS): PEM.")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app.add_option(
          "--api-keys", o->api_keys,
          "Ask every call but health checks for a key of this file; see KEYS below. Read again when it "
          "changes.")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app.add_option(
          "--new-api-key", pass->new_api_key,
@@ -212,7 +218,7 @@ void AddCapacityOptions(Pass* pass) {
   app.add_option("--slots", o->slots,
                  "Sequences per model that hold state at once: sessions, and calls without one. Fewer where "
                  "--state-memory does not hold so many. Default: 256.")
-      ->check(CLI::Range(1, 1 << 20))
+      ->transform(WholeNumber(1, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddSize(
@@ -232,12 +238,12 @@ void AddCapacityOptions(Pass* pass) {
   app.add_option("--max-step-tokens", o->max_step_tokens,
                  "Tokens that one step computes, prompts and decoding together. More than a chunk of 64. "
                  "Default: 512.")
-      ->check(CLI::Range(kChunkTokens + 1, 1 << 16))
+      ->transform(WholeNumber(kChunkTokens + 1, 1 << 16))
       ->type_name("N")
       ->group(group);
   app.add_option("--max-waiting", o->max_waiting,
                  "Turns per model that wait in line; one more is refused at once. Default: 64.")
-      ->check(CLI::Range(0, 1 << 20))
+      ->transform(WholeNumber(0, 1 << 20))
       ->type_name("N")
       ->group(group);
   AddDuration(pass, "--session-ttl", &o->session_ttl,
@@ -263,18 +269,19 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
   const std::string group = "Process";
   app.add_option("--config", *config, "File with any of these options; see FILES below.")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->configurable(false)
       ->group(group);
   AddDuration(pass.get(), "--drain-timeout", &options->drain_timeout,
               "After SIGTERM, running turns may go on for so long. Default: 30s.")
       ->group(group);
   app.add_option("--log-level", options->log_level, "trace, debug, info, warn or error. Default: info.")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->check(OneOf({"trace", "debug", "info", "warn", "error"}))
       ->type_name("LEVEL")
       ->group(group);
   app.add_option("--completion", pass->completion,
                  "Print the script that completes this command in a shell, bash, zsh or fish, and exit.")
-      ->check(CLI::IsMember(kCompletionShells))
+      ->check(OneOf(kCompletionShells))
       ->type_name("SHELL")
       ->configurable(false)
       ->group(group);
@@ -299,7 +306,7 @@ absl::Status RunPass(Pass* pass, const std::string& where, const std::function<v
   } catch (const CLI::ExtrasError&) {
     return refuse(UnknownArgument(pass->app, pass->app.remaining()) + "; see weir-server --help");
   } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
+    return refuse(ValueErrorText(pass->app, error));
   }
   if (!pass->tokenizers.empty()) pass->options->tokenizers.clear();
   for (const std::string& text : pass->tokenizers) {
@@ -473,7 +480,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& arg
     } catch (const CLI::ParseError&) {
       // Told below, after the ranks under it.
     }
-    if (!pass->new_api_key.empty()) {
+    if (pass->app.count("--new-api-key") > 0) {
       WEIR_ASSIGN_OR_RETURN(const NewApiKey made, MakeApiKey(pass->new_api_key));
       line.show = made.line + "\n";
       line.note = fmt::format("the key of {}, which is shown only now:\n{}\n", pass->new_api_key, made.key);

@@ -57,7 +57,7 @@ struct CommandLine {
   Options options;
   // Text that was asked for instead of a server (--help, --version, --new-api-key), for standard output.
   std::optional<std::string> show;
-  std::string note;  // beside it, for standard error
+  std::string note;  // after it, for standard error: the key, which is good only where its line arrived
 };
 
 using Environment = std::vector<std::pair<std::string, std::string>>;

@@ -51,6 +51,7 @@ KEEPALIVE
 
 EXIT STATUS
   0  ended by a signal, or printed what was asked for
+  1  what was asked for could not be printed
   2  an option, or a file of keys or certificates, is wrong
   3  a model could not be loaded, or does not fit
   4  the address could not be had

@@ -4,6 +4,7 @@
 #include "client/command/commands.h"
 #include "client/command/help.h"
 #include "client/connect.h"
+#include "runtime/base/option_value.h"
 #include "runtime/base/wrapped_help.h"
 
 namespace weir {
@@ -31,19 +32,23 @@ void AddGlobalOptions(CLI::App* app, Context* context) {
                   "trusts.")
       ->envname("WEIR_CA")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app->add_option("--cert", context->tls.cert_file, "Show this certificate to a server that asks: PEM.")
       ->envname("WEIR_CERT")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app->add_option("--key", context->tls.key_file, "The private key of --cert: PEM, without a passphrase.")
       ->envname("WEIR_KEY")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app->add_option("--api-key-file", context->api_key_file,
                   "File with the API key to send. Default: the key in WEIR_API_KEY, if any.")
       ->envname("WEIR_API_KEY_FILE")
       ->type_name("FILE")
+      ->check(NotEmpty())
       ->group(group);
   app->add_flag("--json", context->json, "One JSON object per line instead of text.")->group(group);
   AddTimeOption(

@@ -5,6 +5,7 @@
 #include "client/command/commands.h"
 #include "client/command/help.h"
 #include "runtime/base/completion.h"
+#include "runtime/base/option_value.h"
 
 namespace weir {
 
@@ -14,7 +15,7 @@ void AddCompletionCommand(CLI::App* app, Context* context) {
   auto shell = std::make_shared<std::string>();
   sub->add_option("SHELL", *shell, "The shell: bash, zsh or fish.")
       ->required()
-      ->check(CLI::IsMember(kCompletionShells))
+      ->check(OneOf(kCompletionShells))
       ->type_name("");
   sub->footer(std::string(kCompletionFooter));
   sub->callback([=] {

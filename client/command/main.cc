@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
+#include <sstream>
 
 #include "CLI/CLI.hpp"
 #include "client/command/app.h"
@@ -10,6 +10,7 @@
 #include "client/command/grpc_log.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
+#include "runtime/base/option_value.h"
 #include "runtime/base/process.h"
 #include "runtime/base/unknown_argument.h"
 
@@ -29,9 +30,8 @@ std::string Hint(const std::vector<std::string>& args) {
   return "";
 }
 
-int Run(Context* context, const std::vector<std::string>& args) {
-  absl::Status status = context->action();
-  if (ExitStatusOf(status) == kExitUsage) status = UsageError(std::string(status.message()) + Hint(args));
+// For `status`, when all the output is on its way.
+int Finish(Context* context, const absl::Status& status) {
   // A closed pipe explains whatever came after it.
   if (context->out.closed()) return kExitOk;
   if (!context->out.ok()) {
@@ -42,6 +42,12 @@ int Run(Context* context, const std::vector<std::string>& args) {
     return kExitSignal + context->signal();
   if (!status.ok()) context->Report(status);
   return ExitStatusOf(status);
+}
+
+int Run(Context* context, const std::vector<std::string>& args) {
+  absl::Status status = context->action();
+  if (ExitStatusOf(status) == kExitUsage) status = UsageError(std::string(status.message()) + Hint(args));
+  return Finish(context, status);
 }
 
 int Main(int argc, char** argv) {
@@ -57,11 +63,13 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {
-    app.exit(request);
-    return kExitOk;
+    std::ostringstream text;  // --help, --version
+    app.exit(request, text, text);
+    context.out.Write(text.str());
+    return Finish(&context, absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::vector<std::string> rest = app.remaining();
-    std::string what = error.what();
+    std::string what = ValueErrorText(app, error);
     if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty())
       what = fmt::format("{} is no command", Quoted(rest.front()));
     else if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)

@@ -29,17 +29,18 @@ absl::StatusOr<OutputFile> OutputFile::Create(const std::string& path) {
   if (exists && !S_ISREG(info.st_mode)) {
     const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return CannotWrite(path, errno, "");
-    return OutputFile(path, "", fd);
+    return OutputFile(path, "", false, fd);
   }
   std::string temporary = path + ".XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return CannotWrite(path, errno, "");
-  return OutputFile(path, temporary, fd);
+  return OutputFile(path, temporary, exists, fd);
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
+      replaces_(other.replaces_),
       fd_(std::exchange(other.fd_, -1)) {}
 
 OutputFile::~OutputFile() {
@@ -48,7 +49,9 @@ OutputFile::~OutputFile() {
 }
 
 absl::Status OutputFile::Error(int error) const {
-  return CannotWrite(path_, error, temporary_.empty() ? "" : "; nothing was left there");
+  if (temporary_.empty()) return CannotWrite(path_, error, "");
+  return CannotWrite(path_, error,
+                     replaces_ ? "; the older file is still there" : "; nothing was left there");
 }
 
 absl::Status OutputFile::Write(std::string_view bytes) {

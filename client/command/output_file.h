@@ -22,12 +22,13 @@ class OutputFile {
   absl::Status Commit();
 
  private:
-  OutputFile(std::string path, std::string temporary, int fd)
-      : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+  OutputFile(std::string path, std::string temporary, bool replaces, int fd)
+      : path_(std::move(path)), temporary_(std::move(temporary)), replaces_(replaces), fd_(fd) {}
   absl::Status Error(int error) const;
 
   std::string path_;
   std::string temporary_;  // empty: written in place
+  bool replaces_ = false;  // an older file, which stays until Commit()
   int fd_ = -1;
 };
 

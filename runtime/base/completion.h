@@ -1,7 +1,7 @@
 // Completion scripts for bash, zsh and fish, made of a program's own parser: what it takes is what completes.
 //
 // The name of a value says how it is completed: FILE, FOLDER (also [NAME=]FOLDER), MODEL and SESSION; of
-// values with a list, such as one of CLI::IsMember, the list. Models and sessions are asked of the server
+// values with a list, such as one of OneOf, the list. Models and sessions are asked of the server
 // that the line so far names, which the options with an environment variable do.
 #pragma once
 

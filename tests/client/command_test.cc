@@ -523,9 +523,35 @@ TEST(CommandSignals, OutputThatCannotBeWrittenIsAnError) {
   ScriptedServer server;
   Child::Options options;
   options.out_path = "/dev/full";
-  const ChildResult result = Child(At(server, {"generate", "hi"}), options).Wait();
-  EXPECT_EQ(result.exit, 1);
-  EXPECT_THAT(result.err, HasSubstr("cannot write the output"));
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"generate", "hi"}, {"--help"}, {"generate", "--help"}, {"--version"}, {"completion", "bash"}}) {
+    const ChildResult result = Child(At(server, arguments), options).Wait();
+    EXPECT_EQ(result.exit, 1) << arguments[0];
+    EXPECT_THAT(result.err, HasSubstr("cannot write the output")) << arguments[0];
+  }
+}
+
+TEST(CommandServer, ValuesThatAreNotAllowedNameOptionValueAndWhatIs) {
+  struct Mistake {
+    std::vector<std::string> arguments;
+    std::string says;
+  };
+  for (const Mistake& mistake :
+       std::vector<Mistake>{{{"completion", "tcsh"}, "SHELL: 'tcsh' is not one of bash, zsh, fish"},
+                            {{"--json=maybe", "info"}, "--json: 'maybe' is neither true nor false"},
+                            {{"sessions", "create", "--id="}, "--id has no value; it takes ID"},
+                            {{"--server="}, "--server (or WEIR_SERVER) has no value; it takes ADDRESS"},
+                            {{"--ca", "", "info"}, "--ca: '' is no value; leave the option out for none"},
+                            {{"--api-key-file", "", "info"},
+                             "--api-key-file: '' is no value; leave the option out for none"}}) {
+    const ChildResult result = RunWeir(mistake.arguments);
+    EXPECT_EQ(result.exit, 2);
+    EXPECT_EQ(result.err, "weir: " + mistake.says + "; see weir --help\n");
+  }
+  Child::Options options;
+  options.env = {"WEIR_TLS=maybe"};
+  EXPECT_EQ(Child({"info"}, options).Wait().err,
+            "weir: --tls (or WEIR_TLS): 'maybe' is neither true nor false; see weir --help\n");
 }
 
 TEST(CommandServer, TheEnvironmentNamesItAndTheFlagWins) {

@@ -270,7 +270,7 @@ TEST(Completion, AServerThatDoesNotAnswerIsNoWordOnTheScreen) {
 TEST(Completion, AnUnknownShellIsRefusedWithThoseThatThereAre) {
   const ChildResult result = RunWeir({"completion", "tcsh"});
   EXPECT_EQ(result.exit, 2);
-  EXPECT_THAT(result.err, HasSubstr("bash,zsh,fish"));
+  EXPECT_THAT(result.err, HasSubstr("bash, zsh, fish"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using testing::TempDir;
 
 std::string ReadFile(const std::string& path) {
@@ -186,11 +187,20 @@ TEST_F(StateCommands, AFullDiskLeavesNoHalfFileAndSaysSo) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::string path = folder_.path() + "/s.weir";
   result = Try({"sessions", "export", "s", path});
+  const std::string older = folder_.path() + "/older.weir";
+  std::ofstream(older) << "older";
+  const ChildResult over = Try({"sessions", "export", "s", older});
   setrlimit(RLIMIT_FSIZE, &old);
   signal(SIGXFSZ, handler);
   EXPECT_EQ(result.exit, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("File too large"), HasSubstr("nothing was left there")));
-  EXPECT_EQ(FilesIn(folder_.path()), 0u);
+  EXPECT_EQ(over.exit, 1);
+  EXPECT_THAT(over.err, AllOf(HasSubstr("File too large"), HasSubstr("the older file is still there"),
+                              Not(HasSubstr("nothing was left"))));
+  EXPECT_EQ(FilesIn(folder_.path()), 1u);
+  std::string kept;
+  std::ifstream(older) >> kept;
+  EXPECT_EQ(kept, "older");
 }
 
 TEST_F(StateCommands, ImportSendsTheFileInPieces) {

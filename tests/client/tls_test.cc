@@ -89,10 +89,44 @@ TEST_F(ClientTls, CertificatesThatAreNotTrustedAreExplained) {
     EXPECT_EQ(ReasonOf(status), kTlsUntrusted) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("--ca"));
   }
+}
+
+TEST_F(ClientTls, CertificatesOutOfTheirTimeAreExplained) {
+  // Another authority would not help.
+  const auto out_of_time =
+      AllOf(HasSubstr("the clock of this machine"), Not(HasSubstr("name the authority")));
   ScriptedServer expired(Serving(authority_.Issue("server", kLocalNames, -1)));
-  const absl::Status status = Try(expired.address(), trusting_);
+  absl::Status status = Try(expired.address(), trusting_);
   EXPECT_EQ(ReasonOf(status), kTlsUntrusted);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("expired"));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("a certificate that expired on 20"),
+                                                   HasSubstr("the server needs a new one"), out_of_time));
+  ScriptedServer early(Serving(authority_.Issue("server", kLocalNames, 24, 12)));
+  status = Try(early.address(), trusting_);
+  EXPECT_EQ(ReasonOf(status), kTlsUntrusted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("is valid from 20"), HasSubstr("the server needs a new one"), out_of_time));
+  const Authority old("old authority", -1);
+  const TempFile old_ca(old.cert());
+  ScriptedServer of_old(Serving(old.Issue("server", kLocalNames)));
+  status = Try(of_old.address(), {.enabled = true, .ca_file = old_ca.path()});
+  EXPECT_EQ(ReasonOf(status), kTlsUntrusted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("the authority needs a new certificate"), out_of_time));
+  // Of an unknown authority, and expired besides: the authority comes first.
+  status = Try(expired.address(), {.enabled = true, .ca_file = other_ca_.path()});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("name the authority"));
+}
+
+TEST_F(ClientTls, AClientCertificateThatExpiredIsSaidToHave) {
+  const Identity client = other_.Issue("client", {}, -1);
+  const TempFile cert(client.cert), key(client.key);
+  ScriptedServer server(Serving(authority_.Issue("server", kLocalNames), &other_));
+  TlsOptions tls = trusting_;
+  tls.cert_file = cert.path();
+  tls.key_file = key.path();
+  const absl::Status status = Try(server.address(), tls);
+  EXPECT_EQ(ReasonOf(status), kTlsClientRefused);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(cert.path()), HasSubstr("which expired on 20")));
 }
 
 TEST_F(ClientTls, NamesThatDoNotMatchAreShown) {

@@ -19,7 +19,9 @@
 namespace weir::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(ServerProcess, BothTwinsGenerateAndEverySubcommandAnswers) {
   for (const char* model : {"linear", "softmax"}) {
@@ -51,6 +53,40 @@ TEST_F(ServerProcess, MistakesGiveOneClearLineAndACodeThatMeansSomething) {
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(Run({"sessions", "create", "-m", "linear", "--id", "c" + std::to_string(i)}).second, 0);
   EXPECT_EQ(Run({"sessions", "create", "-m", "linear"}).second, 5);
+}
+
+// What a shell says of weir-server: all output, and the exit code.
+std::pair<std::string, int> InShell(const std::string& line) {
+  Process shell({"/bin/sh", "-c", "server=$1; " + line, "sh", WEIR_SERVER_BINARY});
+  const int code = shell.Wait();
+  return {shell.output(), code};
+}
+
+TEST(ServerPrints, OutputThatCannotBeWrittenIsAnError) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  for (const char* option : {"--help", "--version", "--completion bash", "--new-api-key alice"}) {
+    const auto [output, code] = InShell(std::string("$server ") + option + " >/dev/full");
+    EXPECT_EQ(code, 1) << option;
+    EXPECT_THAT(output, HasSubstr("weir-server: cannot write the output: No space left")) << option;
+    // A key whose line is lost would be shown as if it were good.
+    EXPECT_THAT(output, Not(HasSubstr("weir_"))) << option;
+  }
+  EXPECT_EQ(InShell("$server --bogus 2>/dev/full").second, 2);
+  EXPECT_EQ(InShell("$server --new-api-key alice 2>/dev/full").second, 1);
+}
+
+TEST(ServerPrints, AReaderThatGoesAwayIsNoErrorButForAKey) {
+  const TempDir dir;
+  // The reader has gone before the server starts.
+  const auto closed = [&](const std::string& option) {
+    return InShell("cd " + dir.path() +
+                   " && rm -f pipe && mkfifo pipe && { : <pipe & exec 3>pipe; wait; } && " + "$server " +
+                   option + " >&3; echo exit $?");
+  };
+  for (const char* option : {"--help", "--version", "--completion bash"})
+    EXPECT_EQ(closed(option).first, "exit 0\n") << option;
+  const std::string key = closed("--new-api-key alice").first;
+  EXPECT_THAT(key, AllOf(HasSubstr("no key was made"), HasSubstr("exit 1"), Not(HasSubstr("weir_"))));
 }
 
 TEST_F(ServerProcess, TheRangesOfTheClientAreTheServers) {

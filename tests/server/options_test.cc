@@ -123,6 +123,8 @@ TEST(Options, WrongValuesNameTheirSource) {
   testing::TempDir dir;
   EXPECT_THAT(Refusal({"--model", "/m", "--slots", "0"}), HasSubstr("--slots"));
   EXPECT_THAT(Refusal({"--model", "/m", "--kv-dtype", "f64"}), HasSubstr("--kv-dtype"));
+  EXPECT_EQ(Refusal({"--model", "/m", "--kv-dtype", "f64"}),
+            "--kv-dtype: 'f64' is not one of f32, f16, bf16");
   EXPECT_THAT(Refusal({"--model", "/m", "--state-memory", "1 apple"}), HasSubstr("1 apple"));
   EXPECT_THAT(Refusal({"--model", "/m", "--drain-timeout=-3s"}), HasSubstr("-3s"));
   EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_THREADS", "many"}}), HasSubstr("WEIR_THREADS"));
@@ -134,6 +136,37 @@ TEST(Options, WrongValuesNameTheirSource) {
   EXPECT_THAT(Refusal({"--model", "a="}), HasSubstr("names no folder"));
   // An empty variable is an unset one.
   EXPECT_EQ(MustParse({"--model", "/m"}, {{"WEIR_THREADS", ""}}).threads, 0);
+}
+
+TEST(Options, ANumberThatIsNoneIsRefusedInTheSameWordsFromEverySource) {
+  testing::TempDir dir;
+  const std::string said = "--slots: 'many' is not a whole number from 1 to 1048576";
+  EXPECT_EQ(Refusal({"--model", "/m", "--slots", "many"}), said);
+  EXPECT_EQ(Refusal({"--model", "/m"}, {{"WEIR_SLOTS", "many"}}), "environment variable WEIR_SLOTS: " + said);
+  const std::string file = dir.Write("bad.conf", "slots = many\n");
+  EXPECT_EQ(Refusal({"--model", "/m", "--config", file}), file + ": " + said);
+  for (const char* text : {"0", "1048577", "-1", "1.5", "0x10", "", "99999999999999999999"})
+    EXPECT_THAT(Refusal({"--model", "/m", "--slots", text}), HasSubstr("is not a whole number from 1"))
+        << text;
+  EXPECT_EQ(MustParse({"--model", "/m", "--slots", "010"}).slots, 10) << "not octal";
+}
+
+TEST(Options, ValuesThatGotLostAreNotUnsetOptions) {
+  testing::TempDir dir;
+  for (const char* name : {"tls-cert", "tls-key", "tls-client-ca", "api-keys", "config", "device"}) {
+    const std::string flag = std::string("--") + name;
+    EXPECT_THAT(Refusal({"--model", "/m", flag, ""}), HasSubstr(flag + ": '' is no value"));
+    if (flag == "--config") continue;
+    const std::string file = dir.Write("empty.conf", std::string(name) + " = \"\"\n");
+    EXPECT_THAT(Refusal({"--model", "/m", "--config", file}), HasSubstr("'' is no value")) << name;
+  }
+  EXPECT_THAT(Refusal({"--new-api-key", ""}), HasSubstr("'' is no name for a key"));
+  EXPECT_EQ(Refusal({"--model", "/m", "--slots="}),
+            "--slots has no value; it takes a whole number from 1 to 1048576");
+  EXPECT_EQ(Refusal({"--model", "/m", "--reflection="}), "--reflection has no value; it takes on, off");
+  EXPECT_EQ(Refusal({"--model", "/m", "--api-keys="}), "--api-keys has no value; it takes FILE");
+  EXPECT_EQ(Refusal({"--model", "/m"}, {{"WEIR_INSECURE", "maybe"}}),
+            "environment variable WEIR_INSECURE: --insecure: 'maybe' is neither true nor false");
 }
 
 TEST(Options, OnlyLoopbackWithoutInsecure) {

@@ -44,12 +44,12 @@ void AddExtension(X509* cert, X509* issuer, int nid, const std::string& value) {
 }
 
 // Without signature. `issuer` null: its own.
-Cert NewCert(const std::string& common_name, EVP_PKEY* key, X509* issuer, int hours) {
+Cert NewCert(const std::string& common_name, EVP_PKEY* key, X509* issuer, int hours, int from_hours = -2) {
   static long serial = 1;
   Cert cert(X509_new());
   X509_set_version(cert.get(), X509_VERSION_3);
   ASN1_INTEGER_set(X509_get_serialNumber(cert.get()), ++serial);
-  X509_gmtime_adj(X509_getm_notBefore(cert.get()), -7200);
+  X509_gmtime_adj(X509_getm_notBefore(cert.get()), 3600L * from_hours);
   X509_gmtime_adj(X509_getm_notAfter(cert.get()), 3600L * hours);
   X509_set_pubkey(cert.get(), key);
   X509_NAME_add_entry_by_txt(X509_get_subject_name(cert.get()), "CN", MBSTRING_UTF8,
@@ -75,8 +75,8 @@ struct Authority::Parts {
   Cert cert;
 };
 
-Authority::Authority(const std::string& name) : parts_(std::make_unique<Parts>()) {
-  parts_->cert = NewCert(name, parts_->key.get(), nullptr, 48);
+Authority::Authority(const std::string& name, int hours) : parts_(std::make_unique<Parts>()) {
+  parts_->cert = NewCert(name, parts_->key.get(), nullptr, hours);
   X509* cert = parts_->cert.get();
   AddExtension(cert, cert, NID_basic_constraints, "critical,CA:TRUE");
   AddExtension(cert, cert, NID_key_usage, "critical,keyCertSign,cRLSign");
@@ -86,10 +86,10 @@ Authority::Authority(const std::string& name) : parts_(std::make_unique<Parts>()
 
 Authority::~Authority() = default;
 
-Identity Authority::Issue(const std::string& common_name, const std::vector<std::string>& names,
-                          int hours) const {
+Identity Authority::Issue(const std::string& common_name, const std::vector<std::string>& names, int hours,
+                          int from_hours) const {
   const Key key = NewKey();
-  const Cert cert = NewCert(common_name, key.get(), parts_->cert.get(), hours);
+  const Cert cert = NewCert(common_name, key.get(), parts_->cert.get(), hours, from_hours);
   std::string joined;
   for (const std::string& name : names) joined += (joined.empty() ? "" : ",") + name;
   if (!joined.empty()) AddExtension(cert.get(), parts_->cert.get(), NID_subject_alt_name, joined);

@@ -15,13 +15,15 @@ struct Identity {
 // P-256 keys, made anew each time.
 class Authority {
  public:
-  explicit Authority(const std::string& name);
+  // Valid for `hours`; below zero its own certificate has expired.
+  explicit Authority(const std::string& name, int hours = 48);
   ~Authority();
 
   const std::string& cert() const { return cert_; }
-  // `names`: subjectAltName entries, "DNS:localhost" or "IP:127.0.0.1". Valid from an hour ago for `hours`;
-  // below zero it has expired.
-  Identity Issue(const std::string& common_name, const std::vector<std::string>& names, int hours = 24) const;
+  // `names`: subjectAltName entries, "DNS:localhost" or "IP:127.0.0.1". Valid from two hours
+  // ago, or in `from_hours`, for `hours` from now; below zero it has expired.
+  Identity Issue(const std::string& common_name, const std::vector<std::string>& names, int hours = 24,
+                 int from_hours = -2) const;
 
  private:
   struct Parts;
