@@ -33,6 +33,44 @@ inline void run(const float* x, const float* dt, const float* a, const float* b,
   }
 }
 
+// Gradients of one channel over the `size` tokens of a chunk whose first state is `before`. `carried` is the
+// gradient of the state after the chunk and becomes that of `before`; da, db and dc are added to. Nothing
+// overlaps.
+inline void PullBack(const float* __restrict dy, const float* __restrict x, const float* __restrict dt,
+                     const float* __restrict a, const float* __restrict b, const float* __restrict c,
+                     const float* __restrict before, float* __restrict carried, float* __restrict dx,
+                     float* __restrict ddt, float* __restrict da, float* __restrict db, float* __restrict dc,
+                     int64_t size, int64_t channels) {
+  alignas(64) float h[kChunk + 1][kState], decay[kChunk][kState], g[kState], ga[kState] = {};
+  std::copy_n(before, kState, h[0]);
+  for (int64_t t = 0; t < size; ++t) {
+    const float step = dt[t * channels], input = step * x[t * channels];
+    for (int n = 0; n < kState; ++n) {
+      decay[t][n] = std::exp(step * a[n]);
+      h[t + 1][n] = decay[t][n] * h[t][n] + input * b[t * kState + n];
+    }
+  }
+  std::copy_n(carried, kState, g);
+  for (int64_t t = size - 1; t >= 0; --t) {
+    const float step = dt[t * channels], input = x[t * channels], out = dy[t * channels];
+    float along_b = 0, along_a = 0;
+    for (int n = 0; n < kState; ++n) {
+      const float here = g[n] + out * c[t * kState + n];
+      dc[t * kState + n] += out * h[t + 1][n];
+      db[t * kState + n] += here * (step * input);
+      along_b += here * b[t * kState + n];
+      g[n] = here * decay[t][n];
+      const float faded = g[n] * h[t][n];
+      along_a += faded * a[n];
+      ga[n] += faded * step;
+    }
+    dx[t * channels] = along_b * step;
+    ddt[t * channels] = along_b * input + along_a;
+  }
+  std::copy_n(g, kState, carried);
+  for (int n = 0; n < kState; ++n) da[n] += ga[n];
+}
+
 }  // namespace
 
 // x, dt [R, T, D]; a [D, N]; b, c [R, T, N]; start [R, D, N]: y [R, T, D] and states [R, chunks + 1, D, N],
@@ -70,48 +108,19 @@ std::vector<torch::Tensor> Backward(torch::Tensor dy, torch::Tensor x, torch::Te
   auto dx = torch::empty_like(x), ddt = torch::empty_like(x), da = torch::zeros_like(a);
   auto db = torch::zeros_like(b), dc = torch::zeros_like(c);
   std::vector<float> carried(s.channels * kState);  // gradient of the state, from the later chunks
-  alignas(64) float h[kChunk + 1][kState], decay[kChunk][kState];
   for (int64_t r = 0; r < s.rows; ++r) {
     std::fill(carried.begin(), carried.end(), 0.0f);
     for (int64_t k = s.chunks - 1; k >= 0; --k) {
       const int64_t begin = k * kChunk, size = std::min<int64_t>(kChunk, s.length - begin);
       const int64_t at_bc = (r * s.length + begin) * kState;
-      const float *pb = b.data_ptr<float>() + at_bc, *pc = c.data_ptr<float>() + at_bc;
-      float *pdb = db.data_ptr<float>() + at_bc, *pdc = dc.data_ptr<float>() + at_bc;
       for (int64_t d = 0; d < s.channels; ++d) {
         const int64_t at = (r * s.length + begin) * s.channels + d;
-        const float *px = x.data_ptr<float>() + at, *pdt = dt.data_ptr<float>() + at,
-                    *pdy = dy.data_ptr<float>() + at;
-        const float* pa = a.data_ptr<float>() + d * kState;
-        std::copy_n(states.data_ptr<float>() + ((r * (s.chunks + 1) + k) * s.channels + d) * kState, kState,
-                    h[0]);
-        for (int64_t t = 0; t < size; ++t) {
-          const float step = pdt[t * s.channels], input = step * px[t * s.channels];
-          for (int n = 0; n < kState; ++n) {
-            decay[t][n] = std::exp(step * pa[n]);
-            h[t + 1][n] = decay[t][n] * h[t][n] + input * pb[t * kState + n];
-          }
-        }
-        float g[kState], ga[kState] = {};
-        std::copy_n(carried.data() + d * kState, kState, g);
-        for (int64_t t = size - 1; t >= 0; --t) {
-          const float step = pdt[t * s.channels], input = px[t * s.channels], out = pdy[t * s.channels];
-          float along_b = 0, along_a = 0;
-          for (int n = 0; n < kState; ++n) {
-            g[n] += out * pc[t * kState + n];
-            pdc[t * kState + n] += out * h[t + 1][n];
-            pdb[t * kState + n] += g[n] * step * input;
-            along_b += g[n] * pb[t * kState + n];
-            g[n] *= decay[t][n];
-            const float faded = g[n] * h[t][n];
-            along_a += faded * pa[n];
-            ga[n] += faded * step;
-          }
-          dx.data_ptr<float>()[at + t * s.channels] = along_b * step;
-          ddt.data_ptr<float>()[at + t * s.channels] = along_b * input + along_a;
-        }
-        std::copy_n(g, kState, carried.data() + d * kState);
-        for (int n = 0; n < kState; ++n) da.data_ptr<float>()[d * kState + n] += ga[n];
+        PullBack(dy.data_ptr<float>() + at, x.data_ptr<float>() + at, dt.data_ptr<float>() + at,
+                 a.data_ptr<float>() + d * kState, b.data_ptr<float>() + at_bc, c.data_ptr<float>() + at_bc,
+                 states.data_ptr<float>() + ((r * (s.chunks + 1) + k) * s.channels + d) * kState,
+                 carried.data() + d * kState, dx.data_ptr<float>() + at, ddt.data_ptr<float>() + at,
+                 da.data_ptr<float>() + d * kState, db.data_ptr<float>() + at_bc,
+                 dc.data_ptr<float>() + at_bc, size, s.channels);
       }
     }
   }
