@@ -269,8 +269,7 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigRead
   WEIR_RETURN_IF_ERROR(ReadTimeStepLimit(config, "time_step_limit", &out));
   WEIR_ASSIGN_OR_RETURN(out.bias, config.Bool("use_bias", false));
   WEIR_ASSIGN_OR_RETURN(out.conv_bias, config.Bool("use_conv_bias", true));
-  // Hugging Face's own code ignores this key, and normalises all groups as one: what its authors meant counts
-  // here.
+  // Hugging Face's own code ignores this key: what the mixer's authors mean by it counts here.
   WEIR_ASSIGN_OR_RETURN(out.norm_first, config.Bool("norm_before_gate", false));
   WEIR_RETURN_IF_ERROR(config.Enum("hidden_act", kActivations, "silu").status());
   WEIR_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool("rms_norm", true));
