@@ -56,9 +56,11 @@ TEST_F(MessageFaults, MessagesThatAreTooLong) {
       request.mutable_prompt()->mutable_token_ids()->mutable_ids()->Resize(2'000'000, 1);
       EXPECT_EQ(Generate(*stub, request).status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 
+      // gRPC now and then closes the connection that brought such metadata: it has one of its own.
+      const auto own = v1::Generation::NewStub(NewChannel());
       grpc::ClientContext context;
       context.AddMetadata("x-session-id", too_long.substr(0, 64 << 10));
-      EXPECT_FALSE(Generate(*stub, Request(kTwins[0], 1), &context).status.ok());
+      EXPECT_FALSE(Generate(*own, Request(kTwins[0], 1), &context).status.ok());
     }
     // An import that announces more than there can be, and one whose pieces are too long.
     const auto sessions = v1::Sessions::NewStub(channel);
@@ -70,7 +72,8 @@ TEST_F(MessageFaults, MessagesThatAreTooLong) {
       piece.set_total_bytes(total);
       piece.set_data(too_long.substr(0, 2 << 20));
       upload->Write(piece);
-      EXPECT_EQ(upload->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+      const grpc::Status status = upload->Finish();
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
     }
   });
   StopServer();
