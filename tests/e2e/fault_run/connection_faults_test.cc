@@ -251,6 +251,10 @@ class IdleStreams {
 };
 
 TEST_F(ConnectionFaults, TenThousandIdleStreams) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "this test's own reactors pass between threads under gRPC's locks, which ThreadSanitizer "
+                  "does not see";
+#endif
   StartServer();
   const v1::GenerateRequest request = Request(kTwins[0], 10);
   Endure([&] {
