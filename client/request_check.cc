@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include "client/rpc_error.h"
 #include "fmt/format.h"
@@ -28,13 +27,14 @@ absl::Status CheckField(const std::string& path, const std::string& text) {
 
 absl::Status Check(const Message& message, const std::string& prefix) {
   const google::protobuf::Reflection& reflection = *message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
+  for (int at = 0; at < message.GetDescriptor()->field_count(); ++at) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(at);
+    if (field->is_map()) continue;  // of numbers
     const std::string path = prefix + field->name();
     const bool text = field->type() == FieldDescriptor::TYPE_STRING;
     const bool nested = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (!text && !nested) continue;
+    if (nested && !field->is_repeated() && !reflection.HasField(message, field)) continue;
     const int count = field->is_repeated() ? reflection.FieldSize(message, field) : 1;
     for (int i = 0; i < count; ++i) {
       if (text)
