@@ -7,7 +7,7 @@ weir_packages=(
   libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libhwy-dev
 )
-weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
+weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev fish zsh)  # the shells: for completion
 
 # weir_install package…: installs those that are missing; as root, or with sudo.
 weir_install() {

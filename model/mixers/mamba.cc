@@ -9,7 +9,7 @@
 
 #include "fmt/format.h"
 #include "model/config/model_config.h"
-#include "model/mixers/mamba_ssm_layout.h"
+#include "model/mixers/mamba_layouts.h"
 #include "model/mixers/mixer.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/rms_norm/rms_norm.h"
@@ -18,8 +18,6 @@
 
 namespace weir {
 namespace {
-
-constexpr int64_t kMaxSize = 1 << 20;
 
 struct MambaConfig {
   DecoderShape shape;
@@ -202,44 +200,23 @@ class MambaFamily final : public DecoderFamily {
 absl::StatusOr<int64_t> DtRank(const ConfigReader& config, std::string_view key, int64_t d_model) {
   const int64_t automatic = (d_model + 15) / 16;
   if (!config.Has(key)) return automatic;
-  if (const auto rank = config.Int(key, 1, kMaxSize); rank.ok()) return rank;
+  if (const auto rank = config.Int(key, 1, kMaxMambaSize); rank.ok()) return rank;
   if (const auto text = config.String(key); text.ok() && *text == "auto") return automatic;
-  return config.Error(key, fmt::format("must be \"auto\" or a whole number from 1 to {}", kMaxSize));
-}
-
-absl::StatusOr<int64_t> Expanded(const ConfigReader& config, int64_t d_model) {
-  WEIR_ASSIGN_OR_RETURN(const double expand, config.Float("expand", 0.001, 64, 2));
-  const auto width = static_cast<int64_t>(static_cast<double>(d_model) * expand);
-  if (width < 1) return config.Error("expand", fmt::format("leaves nothing of a width of {}", d_model));
-  return width;
+  return config.Error(key, fmt::format("must be \"auto\" or a whole number from 1 to {}", kMaxMambaSize));
 }
 
 absl::StatusOr<MambaConfig> ReadHuggingFace(const ConfigReader& config) {
-  static constexpr std::string_view kActivations[] = {"silu", "swish"};
   MambaConfig out;
-  DecoderShape& shape = out.shape;
-  WEIR_ASSIGN_OR_RETURN(shape.d_model, config.Int("hidden_size", 1, kMaxSize));
-  WEIR_ASSIGN_OR_RETURN(shape.num_layers, config.Int("num_hidden_layers", 1, 1024));
-  WEIR_ASSIGN_OR_RETURN(shape.vocab_size, config.Int("vocab_size", 2, 1 << 24));
-  WEIR_ASSIGN_OR_RETURN(const double eps, config.Float("layer_norm_epsilon", 0, 1, 1e-5));
-  shape.norm_eps = static_cast<float>(eps);
+  WEIR_ASSIGN_OR_RETURN(out.shape, ReadMambaShape(config, /*tied=*/true));
   // intermediate_size goes before expand where a folder has both.
-  WEIR_ASSIGN_OR_RETURN(const auto d_inner, config.OptionalInt("intermediate_size", 1, kMaxSize));
-  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, Expanded(config, shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(const auto d_inner, config.OptionalInt("intermediate_size", 1, kMaxMambaSize));
+  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, ReadExpanded(config, out.shape.d_model));
   out.d_inner = d_inner.value_or(expanded);
   WEIR_ASSIGN_OR_RETURN(out.state_dim, config.Int("state_size", 1, kMaxScanStateDim, 16));
   WEIR_ASSIGN_OR_RETURN(out.conv_size, config.Int("conv_kernel", 1, kMaxShortConvWidth, 4));
-  WEIR_ASSIGN_OR_RETURN(out.dt_rank, DtRank(config, "time_step_rank", shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(out.dt_rank, DtRank(config, "time_step_rank", out.shape.d_model));
   WEIR_ASSIGN_OR_RETURN(out.bias, config.Bool("use_bias", false));
   WEIR_ASSIGN_OR_RETURN(out.conv_bias, config.Bool("use_conv_bias", true));
-  WEIR_RETURN_IF_ERROR(config.Enum("hidden_act", kActivations, "silu").status());
-  // The residual stream is f32 whatever residual_in_fp32 says.
-  WEIR_ASSIGN_OR_RETURN(shape.tied, TieWordEmbeddings(config, /*family_default=*/true));
-  shape.layers_prefix = "backbone.layers.";
-  shape.embedding_name = "backbone.embeddings.weight";
-  shape.final_norm_name = "backbone.norm_f.weight";
-  shape.head_name = "lm_head.weight";
-  shape.mixer_norm_name = "norm.weight";
   return out;
 }
 
@@ -266,7 +243,7 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMambaSsmFamily(const ConfigRe
   const ConfigReader& ssm = layout.ssm_cfg;
   out.shape = std::move(layout.shape);
   const int64_t d_model = out.shape.d_model;
-  WEIR_ASSIGN_OR_RETURN(out.d_inner, Expanded(ssm, d_model));
+  WEIR_ASSIGN_OR_RETURN(out.d_inner, ReadExpanded(ssm, d_model));
   WEIR_ASSIGN_OR_RETURN(out.state_dim, ssm.Int("d_state", 1, kMaxScanStateDim, 16));
   WEIR_ASSIGN_OR_RETURN(out.conv_size, ssm.Int("d_conv", 1, kMaxShortConvWidth, 4));
   WEIR_ASSIGN_OR_RETURN(out.dt_rank, DtRank(ssm, "dt_rank", d_model));

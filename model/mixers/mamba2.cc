@@ -7,7 +7,7 @@
 
 #include "fmt/format.h"
 #include "model/config/model_config.h"
-#include "model/mixers/mamba_ssm_layout.h"
+#include "model/mixers/mamba_layouts.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/discretize/discretize.h"
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
@@ -17,8 +17,6 @@
 
 namespace weir {
 namespace {
-
-constexpr int64_t kMaxSize = 1 << 20;
 
 struct Mamba2Config {
   DecoderShape shape;
@@ -220,17 +218,12 @@ absl::Status SetHeads(const ConfigReader& config, std::string_view groups_key, i
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Expanded(const ConfigReader& config, int64_t d_model) {
-  WEIR_ASSIGN_OR_RETURN(const double expand, config.Float("expand", 0.001, 64, 2));
-  return static_cast<int64_t>(static_cast<double>(d_model) * expand);
-}
-
 absl::Status ReadHeads(const ConfigReader& config, Mamba2Config* out) {
   WEIR_ASSIGN_OR_RETURN(const int64_t num_heads, config.Int("num_heads", 1, 65536));
   WEIR_ASSIGN_OR_RETURN(out->head_dim, config.Int("head_dim", 1, 4096, 64));
   WEIR_ASSIGN_OR_RETURN(const int64_t num_groups, config.Int("n_groups", 1, 65536, 8));
-  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, Expanded(config, out->shape.d_model));
-  WEIR_ASSIGN_OR_RETURN(const auto intermediate, config.OptionalInt("intermediate_size", 1, kMaxSize));
+  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, ReadExpanded(config, out->shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(const auto intermediate, config.OptionalInt("intermediate_size", 1, kMaxMambaSize));
   if (num_heads * out->head_dim != intermediate.value_or(expanded))
     return config.Error("num_heads", fmt::format("{} heads of {} are not the {} inner columns", num_heads,
                                                  out->head_dim, intermediate.value_or(expanded)));
@@ -239,8 +232,8 @@ absl::Status ReadHeads(const ConfigReader& config, Mamba2Config* out) {
 
 // In mamba_ssm the heads follow from the inner width.
 absl::Status ReadSsmHeads(const ConfigReader& ssm, Mamba2Config* out) {
-  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, Expanded(ssm, out->shape.d_model));
-  WEIR_ASSIGN_OR_RETURN(const auto d_ssm, ssm.OptionalInt("d_ssm", 1, kMaxSize));
+  WEIR_ASSIGN_OR_RETURN(const int64_t expanded, ReadExpanded(ssm, out->shape.d_model));
+  WEIR_ASSIGN_OR_RETURN(const auto d_ssm, ssm.OptionalInt("d_ssm", 1, kMaxMambaSize));
   if (d_ssm.value_or(expanded) != expanded)
     return ssm.Error("d_ssm", "an MLP beside the state space is not supported");
   WEIR_ASSIGN_OR_RETURN(out->head_dim, ssm.Int("headdim", 1, 4096, 64));
@@ -255,14 +248,8 @@ absl::Status ReadSsmHeads(const ConfigReader& ssm, Mamba2Config* out) {
 
 absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigReader& config,
                                                                 const FamilyOptions&) {
-  static constexpr std::string_view kActivations[] = {"silu", "swish"};
   Mamba2Config out;
-  DecoderShape& shape = out.shape;
-  WEIR_ASSIGN_OR_RETURN(shape.d_model, config.Int("hidden_size", 1, kMaxSize));
-  WEIR_ASSIGN_OR_RETURN(shape.num_layers, config.Int("num_hidden_layers", 1, 1024));
-  WEIR_ASSIGN_OR_RETURN(shape.vocab_size, config.Int("vocab_size", 2, 1 << 24));
-  WEIR_ASSIGN_OR_RETURN(const double eps, config.Float("layer_norm_epsilon", 0, 1, 1e-5));
-  shape.norm_eps = static_cast<float>(eps);
+  WEIR_ASSIGN_OR_RETURN(out.shape, ReadMambaShape(config, /*tied=*/false));
   WEIR_RETURN_IF_ERROR(ReadHeads(config, &out));
   WEIR_ASSIGN_OR_RETURN(out.state_dim, config.Int("state_size", 1, 4096, 128));
   WEIR_ASSIGN_OR_RETURN(out.conv_size, config.Int("conv_kernel", 1, kMaxShortConvWidth, 4));
@@ -271,16 +258,8 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMamba2Family(const ConfigRead
   WEIR_ASSIGN_OR_RETURN(out.conv_bias, config.Bool("use_conv_bias", true));
   // Hugging Face's own code ignores this key: what the mixer's authors mean by it counts here.
   WEIR_ASSIGN_OR_RETURN(out.norm_first, config.Bool("norm_before_gate", false));
-  WEIR_RETURN_IF_ERROR(config.Enum("hidden_act", kActivations, "silu").status());
   WEIR_ASSIGN_OR_RETURN(const bool rms_norm, config.Bool("rms_norm", true));
   if (!rms_norm) return config.Error("rms_norm", "false is not supported");
-  // The residual stream is f32 whatever residual_in_fp32 says.
-  WEIR_ASSIGN_OR_RETURN(shape.tied, TieWordEmbeddings(config, /*family_default=*/false));
-  shape.layers_prefix = "backbone.layers.";
-  shape.embedding_name = "backbone.embeddings.weight";
-  shape.final_norm_name = "backbone.norm_f.weight";
-  shape.head_name = "lm_head.weight";
-  shape.mixer_norm_name = "norm.weight";
   return std::make_unique<Mamba2Family>(std::move(out));
 }
 

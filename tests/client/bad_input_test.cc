@@ -1,10 +1,9 @@
 // The `weir` command and input that it cannot send: bytes, texts, key files; and errors as JSON.
-#include <sstream>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/child.h"
+#include "tests/client/command_lines.h"
 #include "tests/client/scripted_server.h"
 
 namespace weir {
@@ -13,21 +12,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-std::vector<std::string> At(const ScriptedServer& server, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"--server", server.address()});
-  return arguments;
-}
-
-std::vector<nlohmann::json> JsonLines(const std::string& text) {
-  std::vector<nlohmann::json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    lines.push_back(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false));
-    EXPECT_TRUE(lines.back().is_object()) << line;
-  }
-  return lines;
-}
 
 // An id also travels as metadata, where gRPC ends a process that puts other than printable ASCII.
 TEST(CommandExit, IdsOfAnyBytesEndNoProcess) {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/child.h"
+#include "tests/client/command_lines.h"
 #include "tests/client/scripted_server.h"
 
 namespace weir {
@@ -22,21 +23,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-std::vector<std::string> At(const ScriptedServer& server, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"--server", server.address()});
-  return arguments;
-}
-
-std::vector<nlohmann::json> JsonLines(const std::string& text) {
-  std::vector<nlohmann::json> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    lines.push_back(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false));
-    EXPECT_TRUE(lines.back().is_object()) << line;
-  }
-  return lines;
-}
 
 // Sends one delta, then stays silent until the client goes away.
 ScriptedServer::OnGenerate Stalling(std::atomic<bool>* cancelled) {

@@ -1,4 +1,5 @@
-// What every config.json of the authors' mamba_ssm says, whichever mixer it names.
+// What the config.json of both Mambas say alike, in Hugging Face's layout and in that of the authors'
+// mamba_ssm.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,6 +7,14 @@
 #include "model/layers/decoder_family.h"
 
 namespace weir {
+
+inline constexpr int64_t kMaxMambaSize = 1 << 20;
+
+// Hugging Face's: sizes, norms, names and the head; `tied` is what an absent tie_word_embeddings means.
+absl::StatusOr<DecoderShape> ReadMambaShape(const ConfigReader& config, bool tied);
+
+// d_model times "expand" (2 when absent), at least 1.
+absl::StatusOr<int64_t> ReadExpanded(const ConfigReader& config, int64_t d_model);
 
 struct MambaSsmLayout {
   DecoderShape shape;    // without an MLP
