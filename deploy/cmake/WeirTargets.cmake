@@ -12,6 +12,26 @@ function(weir_library name)
   endif()
 endfunction()
 
+# weir_cuda_column(a_cuda.cc a_cuda.cu ...): sources of the CUDA column, compiled by nvcc for the product
+# (target weir_cuda) and by the C++ compiler over the emulated device for tests (tests/cuda).
+define_property(GLOBAL PROPERTY WEIR_CUDA_COLUMN_SOURCES)
+function(weir_cuda_column)
+  foreach(source ${ARGN})
+    set_property(GLOBAL APPEND PROPERTY WEIR_CUDA_COLUMN_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+  endforeach()
+endfunction()
+function(weir_cuda_column_sources variable)
+  get_property(sources GLOBAL PROPERTY WEIR_CUDA_COLUMN_SOURCES)
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# weir_link_cuda(target): gives a program the CUDA column where this build has it.
+function(weir_link_cuda target)
+  if(WEIR_CUDA)
+    target_link_libraries(${target} PRIVATE weir_cuda)
+  endif()
+endfunction()
+
 # weir_quick_to_compile(target): code that computes little is not optimised under sanitizers, which halves the time
 # to compile it.
 function(weir_quick_to_compile target)

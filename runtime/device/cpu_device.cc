@@ -82,32 +82,8 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  if (this != &other) {
-    if (device_ != nullptr) device_->Free(data_, bytes_);
-    device_ = std::exchange(other.device_, nullptr);
-    data_ = std::exchange(other.data_, nullptr);
-    bytes_ = std::exchange(other.bytes_, 0);
-  }
-  return *this;
-}
-
-DeviceBuffer::~DeviceBuffer() {
-  if (device_ != nullptr) device_->Free(data_, bytes_);
-}
-
 std::unique_ptr<Device> CreateCpuDevice(int num_threads) {
   return std::make_unique<CpuDevice>(num_threads > 0 ? num_threads : UsableCpus());
 }
-
-#if !defined(WEIR_CUDA)
-absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads) {
-  if (name == "cpu") return CreateCpuDevice(num_threads);
-  if (name.rfind("cuda", 0) == 0)
-    return absl::FailedPreconditionError(fmt::format(
-        "device '{}': this build has no CUDA column; use --device cpu, or build with --preset cuda", name));
-  return absl::InvalidArgumentError(fmt::format("unknown device '{}'; known: cpu, cuda:N", name));
-}
-#endif
 
 }  // namespace weir

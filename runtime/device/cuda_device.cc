@@ -2,7 +2,6 @@
 #include <cuda_runtime.h>
 
 #include <atomic>
-#include <charconv>
 #include <memory>
 #include <string>
 #include <utility>
@@ -114,7 +113,10 @@ class CudaDevice final : public Device {
   std::atomic<int64_t> allocated_{0};
 };
 
-absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const std::string& name, int index) {
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int index) {
+  const std::string name = fmt::format("cuda:{}", index);
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
@@ -135,20 +137,6 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const std::string& name
     return absl::FailedPreconditionError(fmt::format("device '{}' cannot be used: {}; or use --device cpu",
                                                      name, std::string(status.message())));
   return device;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads) {
-  if (name == "cpu") return CreateCpuDevice(num_threads);
-  if (name == "cuda") return CreateCudaDevice(name, 0);
-  int index = -1;
-  const char* const end = name.data() + name.size();
-  if (name.rfind("cuda:", 0) == 0) {
-    const auto [last, error] = std::from_chars(name.data() + 5, end, index);
-    if (error == std::errc() && last == end && index >= 0) return CreateCudaDevice(name, index);
-  }
-  return absl::InvalidArgumentError(fmt::format("unknown device '{}'; known: cpu, cuda:N", name));
 }
 
 }  // namespace weir

@@ -1,5 +1,6 @@
-// How the project's CUDA kernels are launched and reach shared memory. The only header that differs between
-// nvcc and a host-side emulation, which brings its own (WEIR_CUDA_EMULATED).
+// How the project's CUDA kernels are launched and reach shared memory. This header and cuda_ptx.cuh are all
+// that differs between nvcc and the emulation on the host, whose <cuda_runtime.h> brings its own
+// (WEIR_CUDA_EMULATED).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,6 +16,13 @@ template <class T>
 __device__ __forceinline__ T* DynamicShared() {
   extern __shared__ __align__(128) unsigned char weir_dynamic_shared[];
   return reinterpret_cast<T*>(weir_dynamic_shared);
+}
+
+// The block's one T in static shared memory.
+template <class T>
+__device__ __forceinline__ T& StaticShared() {
+  __shared__ __align__(16) unsigned char weir_static_shared[sizeof(T)];
+  return *reinterpret_cast<T*>(weir_static_shared);
 }
 #endif
 

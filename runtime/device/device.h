@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/device/cuda_column.h"
 
 namespace weir {
 
@@ -66,7 +67,10 @@ class Device {
 // `num_threads` 0 means UsableCpus().
 std::unique_ptr<Device> CreateCpuDevice(int num_threads = 0);
 
-// "cpu" or "cuda:N". A build without the CUDA column, or a machine without a driver, is FAILED_PRECONDITION.
+// GPU `index`; FAILED_PRECONDITION without a driver or without that GPU.
+WEIR_CUDA_COLUMN absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int index);
+
+// "cpu", "cuda" (the first GPU) or "cuda:N". FAILED_PRECONDITION also where this program has no CUDA column.
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads = 0);
 
 }  // namespace weir

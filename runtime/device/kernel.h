@@ -4,13 +4,8 @@
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "runtime/base/check.h"
+#include "runtime/device/cuda_column.h"
 #include "runtime/device/device.h"
-
-#if defined(WEIR_CUDA)
-#define WEIR_CUDA_COLUMN(function) function
-#else
-#define WEIR_CUDA_COLUMN(function) nullptr
-#endif
 
 namespace weir {
 
@@ -19,7 +14,7 @@ struct Kernel {
   using Function = void (*)(const Args&, Stream&);
   const char* name;
   Function cpu;
-  Function cuda;  // null: no CUDA column in this build
+  Function cuda;  // null: no CUDA column in this program
 
   Function column(Backend backend) const { return backend == Backend::kCpu ? cpu : cuda; }
 };

@@ -50,6 +50,12 @@ class TensorView {
     return data<T>() + i * row_stride_;
   }
 
+  // The same window on other memory.
+  TensorView On(void* data) const {
+    TensorView view = *this;
+    view.data_ = data;
+    return view;
+  }
   // Columns [begin, begin + count) of a rank-2 view, keeping the row stride.
   TensorView Columns(int64_t begin, int64_t count) const {
     WEIR_CHECK(rank_ == 2 && begin >= 0 && count >= 0 && begin + count <= shape_[1]);

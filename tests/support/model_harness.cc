@@ -17,7 +17,7 @@ ModelHarness::ModelHarness(std::shared_ptr<const LanguageModel> model, Device& d
   const int64_t max_positions = kv_->num_blocks() * kKvBlockTokens;
   const int max_logits = options.max_logits > 0 ? options.max_logits : max_tokens_;
   batch_.emplace(*StepBatch::Create(max_tokens_, options.slots, max_logits, kv_->num_blocks(), device));
-  const int threads = PoolOf(device.stream()).num_threads();
+  const int threads = device.backend() == Backend::kCpu ? PoolOf(device.stream()).num_threads() : 1;
   workspace_ =
       Workspace(*device.Allocate(model_->WorkspaceBytes(max_tokens_, max_logits, max_positions, threads)));
   logits_ =

@@ -55,11 +55,13 @@ int64_t AttentionScratchElements(int max_tokens, int64_t max_positions, int num_
                                  int num_threads);
 
 void KvWriteCpu(const KvWriteArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void KvWriteCuda(const KvWriteArgs& args, Stream& stream);
 void AttentionCpu(const AttentionArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void AttentionCuda(const AttentionArgs& args, Stream& stream);
 // Full softmax in double precision on the stored (rounded) keys and values.
 void AttentionReference(const AttentionArgs& args, double* o);
 
-inline constexpr Kernel<KvWriteArgs> kKvWrite{"kv_write", KvWriteCpu, nullptr};
-inline constexpr Kernel<AttentionArgs> kAttention{"attention", AttentionCpu, nullptr};
+inline constexpr Kernel<KvWriteArgs> kKvWrite{"kv_write", KvWriteCpu, KvWriteCuda};
+inline constexpr Kernel<AttentionArgs> kAttention{"attention", AttentionCpu, AttentionCuda};
 
 }  // namespace weir

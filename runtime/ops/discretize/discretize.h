@@ -22,9 +22,10 @@ struct DiscretizeArgs {
 };
 
 void DiscretizeCpu(const DiscretizeArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void DiscretizeCuda(const DiscretizeArgs& args, Stream& stream);
 // log_decay: dense [num_tokens, num_heads]; v: dense [num_tokens, num_heads * head_dim].
 void DiscretizeReference(const DiscretizeArgs& args, double* log_decay, double* v);
 
-inline constexpr Kernel<DiscretizeArgs> kDiscretize{"discretize", DiscretizeCpu, nullptr};
+inline constexpr Kernel<DiscretizeArgs> kDiscretize{"discretize", DiscretizeCpu, DiscretizeCuda};
 
 }  // namespace weir

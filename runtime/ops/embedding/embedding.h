@@ -13,8 +13,9 @@ struct GatherRowsArgs {
 };
 
 void GatherRowsCpu(const GatherRowsArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void GatherRowsCuda(const GatherRowsArgs& args, Stream& stream);
 void GatherRowsReference(const GatherRowsArgs& args, double* y);
 
-inline constexpr Kernel<GatherRowsArgs> kGatherRows{"gather_rows", GatherRowsCpu, nullptr};
+inline constexpr Kernel<GatherRowsArgs> kGatherRows{"gather_rows", GatherRowsCpu, GatherRowsCuda};
 
 }  // namespace weir

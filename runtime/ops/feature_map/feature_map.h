@@ -14,9 +14,10 @@ struct EluPlusOneArgs {
 };
 
 void EluPlusOneCpu(const EluPlusOneArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void EluPlusOneCuda(const EluPlusOneArgs& args, Stream& stream);
 void EluPlusOneReference(const EluPlusOneArgs& args, double* y);
 
-inline constexpr Kernel<EluPlusOneArgs> kEluPlusOne{"elu_plus_one", EluPlusOneCpu, nullptr};
+inline constexpr Kernel<EluPlusOneArgs> kEluPlusOne{"elu_plus_one", EluPlusOneCpu, EluPlusOneCuda};
 
 // x̂ = x / d^(1/4),  e_i = w_iᵀx̂ − |x̂|² / 2,  φ(x)_i = exp(e_i − m) / √num_features.
 // m keeps φ in range and cancels out of the normalised output. For a query it is its own largest e. For keys
@@ -35,9 +36,10 @@ struct FavorArgs {
 
 // Tokens of a run in order, each by itself: bit-identical however a sequence is cut.
 void FavorCpu(const FavorArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void FavorCuda(const FavorArgs& args, Stream& stream);
 // All dense; `maximum` [slots, num_heads] in and out.
 void FavorReference(const FavorArgs& args, double* y, double* maximum, double* log_decay);
 
-inline constexpr Kernel<FavorArgs> kFavor{"favor", FavorCpu, nullptr};
+inline constexpr Kernel<FavorArgs> kFavor{"favor", FavorCpu, FavorCuda};
 
 }  // namespace weir

@@ -42,13 +42,13 @@ inline constexpr float kMinLogDecay = -200.0f;
 
 void LinearRecurrenceCpu(const LinearRecurrenceArgs& args, Stream& stream);
 // Two levels, no decay, q and k of each state's own; anything else aborts.
-void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream);
 
 // One token after another in double precision, one level. s: [slots, num_kv_heads, state_dim, head_dim] and
 // z: [slots, num_kv_heads, state_dim], both in and out; o: [num_tokens, num_heads * head_dim].
 void LinearRecurrenceReference(const LinearRecurrenceArgs& args, double* s, double* z, double* o);
 
 inline constexpr Kernel<LinearRecurrenceArgs> kLinearRecurrence{"linear_recurrence", LinearRecurrenceCpu,
-                                                                WEIR_CUDA_COLUMN(LinearRecurrenceCuda)};
+                                                                LinearRecurrenceCuda};
 
 }  // namespace weir

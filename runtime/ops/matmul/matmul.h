@@ -43,6 +43,7 @@ struct MatmulArgs {
 // of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise.)
 // Denormals count as zero. Never allocates after the calling thread's first call with the largest m and k.
 void MatmulCpu(const MatmulArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void MatmulCuda(const MatmulArgs& args, Stream& stream);
 // Double precision; rounds activations to bf16 where the weight is bf16. x f32 [m, k], weight f32 or bf16
 // [n, k] (not packed), bias f32 [n] or empty, y [m, n] dense.
 void MatmulReference(const TensorView& x, const TensorView& weight, const TensorView& bias, double* y);
@@ -56,9 +57,10 @@ struct GatherPackedRowsArgs {
   TensorView y;                         // f32 [num_tokens, width]
 };
 void GatherPackedRowsCpu(const GatherPackedRowsArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void GatherPackedRowsCuda(const GatherPackedRowsArgs& args, Stream& stream);
 
-inline constexpr Kernel<MatmulArgs> kMatmul{"matmul", MatmulCpu, nullptr};
+inline constexpr Kernel<MatmulArgs> kMatmul{"matmul", MatmulCpu, MatmulCuda};
 inline constexpr Kernel<GatherPackedRowsArgs> kGatherPackedRows{"gather_packed_rows", GatherPackedRowsCpu,
-                                                                nullptr};
+                                                                GatherPackedRowsCuda};
 
 }  // namespace weir

@@ -20,8 +20,9 @@ struct RmsNormArgs {
 };
 
 void RmsNormCpu(const RmsNormArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void RmsNormCuda(const RmsNormArgs& args, Stream& stream);
 void RmsNormReference(const RmsNormArgs& args, double* y);  // y: dense [num_tokens, groups * width]
 
-inline constexpr Kernel<RmsNormArgs> kRmsNorm{"rms_norm", RmsNormCpu, nullptr};
+inline constexpr Kernel<RmsNormArgs> kRmsNorm{"rms_norm", RmsNormCpu, RmsNormCuda};
 
 }  // namespace weir

@@ -14,8 +14,9 @@ struct RopeArgs {
 };
 
 void RopeCpu(const RopeArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void RopeCuda(const RopeArgs& args, Stream& stream);
 void RopeReference(const RopeArgs& args, double* y);  // y: dense [num_tokens, num_heads * head_dim]
 
-inline constexpr Kernel<RopeArgs> kRope{"rope", RopeCpu, nullptr};
+inline constexpr Kernel<RopeArgs> kRope{"rope", RopeCpu, RopeCuda};
 
 }  // namespace weir

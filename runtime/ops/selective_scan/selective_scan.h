@@ -30,10 +30,12 @@ struct SelectiveScanArgs {
 };
 
 void SelectiveScanCpu(const SelectiveScanArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void SelectiveScanCuda(const SelectiveScanArgs& args, Stream& stream);
 // One token after another in double precision. state: dense [slots, state_dim, channels], in and out;
 // y: dense [num_tokens, channels].
 void SelectiveScanReference(const SelectiveScanArgs& args, double* state, double* y);
 
-inline constexpr Kernel<SelectiveScanArgs> kSelectiveScan{"selective_scan", SelectiveScanCpu, nullptr};
+inline constexpr Kernel<SelectiveScanArgs> kSelectiveScan{"selective_scan", SelectiveScanCpu,
+                                                          SelectiveScanCuda};
 
 }  // namespace weir

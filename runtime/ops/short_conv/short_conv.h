@@ -23,9 +23,10 @@ struct ShortConvArgs {
 };
 
 void ShortConvCpu(const ShortConvArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void ShortConvCuda(const ShortConvArgs& args, Stream& stream);
 void ShortConvReference(const ShortConvArgs& args, double* y,
                         double* window);  // window: dense [slots, width-1, channels]
 
-inline constexpr Kernel<ShortConvArgs> kShortConv{"short_conv", ShortConvCpu, nullptr};
+inline constexpr Kernel<ShortConvArgs> kShortConv{"short_conv", ShortConvCpu, ShortConvCuda};
 
 }  // namespace weir

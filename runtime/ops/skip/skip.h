@@ -13,8 +13,9 @@ struct SkipArgs {
 };
 
 void SkipCpu(const SkipArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void SkipCuda(const SkipArgs& args, Stream& stream);
 void SkipReference(const SkipArgs& args, double* y);  // y: dense, in and out
 
-inline constexpr Kernel<SkipArgs> kSkip{"skip", SkipCpu, nullptr};
+inline constexpr Kernel<SkipArgs> kSkip{"skip", SkipCpu, SkipCuda};
 
 }  // namespace weir

@@ -13,8 +13,9 @@ struct SwiGluArgs {
 };
 
 void SwiGluCpu(const SwiGluArgs& args, Stream& stream);
+WEIR_CUDA_COLUMN void SwiGluCuda(const SwiGluArgs& args, Stream& stream);
 void SwiGluReference(const SwiGluArgs& args, double* y);
 
-inline constexpr Kernel<SwiGluArgs> kSwiGlu{"swiglu", SwiGluCpu, nullptr};
+inline constexpr Kernel<SwiGluArgs> kSwiGlu{"swiglu", SwiGluCpu, SwiGluCuda};
 
 }  // namespace weir

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/support/kernel_parity.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
@@ -16,7 +17,7 @@ std::vector<double> Expected(const RmsNormArgs& args) {
 }
 
 TEST(RmsNorm, EqualsReferenceAtOddSizesWithGroupsGateAndPaddedRows) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   for (const int width : {1, 3, 16, 37, 64, 129, 576}) {
     for (const int groups : {1, 3}) {
       for (const bool gated : {false, true}) {
@@ -30,7 +31,7 @@ TEST(RmsNorm, EqualsReferenceAtOddSizesWithGroupsGateAndPaddedRows) {
         random.FillNormal(gate, 4.0);
         random.FillUniform(weight, 0.5, 1.5);
         const RmsNormArgs args{x, weight, gated ? gate.view() : TensorView(), y, 1e-5f};
-        RmsNormCpu(args, device->stream());
+        RunKernel(kRmsNorm, args, *device);
         EXPECT_LT(Nmse(y, Expected(args)), kNmseF32) << "width " << width << " groups " << groups;
         EXPECT_TRUE(y.RedZonesIntact());
       }
@@ -40,7 +41,7 @@ TEST(RmsNorm, EqualsReferenceAtOddSizesWithGroupsGateAndPaddedRows) {
 
 // Mamba-2's norm: the gate first, a weight for every column, each group on its own.
 TEST(RmsNorm, GateFirstWithAWeightForEveryColumn) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   for (const int width : {1, 5, 37, 192}) {
     for (const int groups : {1, 2, 3}) {
       for (const bool gate_first : {false, true}) {
@@ -56,10 +57,10 @@ TEST(RmsNorm, GateFirstWithAWeightForEveryColumn) {
         args.group_width = width;
         args.gate_first = gate_first;
         const std::vector<double> expected = Expected(args);
-        RmsNormCpu(args, device->stream());
+        RunKernel(kRmsNorm, args, *device);
         EXPECT_LT(Nmse(y, expected), kNmseF32) << "width " << width << " groups " << groups;
         args.y = x;
-        RmsNormCpu(args, device->stream());
+        RunKernel(kRmsNorm, args, *device);
         EXPECT_EQ(x.Bytes(), y.Bytes());
         EXPECT_TRUE(x.RedZonesIntact() && y.RedZonesIntact());
       }
@@ -68,12 +69,12 @@ TEST(RmsNorm, GateFirstWithAWeightForEveryColumn) {
 }
 
 TEST(RmsNorm, WritesInPlaceAndKnowsAHandComputedRow) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = CreateTestDevice(1);
   Guarded x(DType::kF32, {1, 2});
   Guarded weight(DType::kF32, {2});
   x.Assign({3.0, 4.0});
   weight.Assign({1.0, 2.0});
-  RmsNormCpu({x, weight, TensorView(), x, 0.0f}, device->stream());
+  RunKernel(kRmsNorm, {x, weight, TensorView(), x, 0.0f}, *device);
   // mean of squares 12.5.
   EXPECT_NEAR(x.row<float>(0)[0], 3.0 / std::sqrt(12.5), 1e-6);
   EXPECT_NEAR(x.row<float>(0)[1], 8.0 / std::sqrt(12.5), 1e-6);
@@ -89,8 +90,8 @@ TEST(RmsNorm, RowsKeepTheirBitsInAnyBatchAndThreadCount) {
   Guarded many(DType::kF32, {kTokens, kWidth});
   random.FillNormal(x);
   random.FillNormal(weight);
-  const auto alone = CreateCpuDevice(1);
-  const auto crowd = CreateCpuDevice(4);
+  const auto alone = CreateTestDevice(1);
+  const auto crowd = CreateTestDevice(4);
   for (int t = 0; t < kTokens; ++t)
     RmsNormCpu({x.view().Rows(t, 1), weight, TensorView(), one.view().Rows(t, 1)}, alone->stream());
   RmsNormCpu({x, weight, TensorView(), many}, crowd->stream());
@@ -98,7 +99,7 @@ TEST(RmsNorm, RowsKeepTheirBitsInAnyBatchAndThreadCount) {
 }
 
 TEST(RmsNorm, NonFiniteRowsStayAlone) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   Random random(3);
   Guarded x(DType::kF32, {3, 40});
   Guarded weight(DType::kF32, {40});
@@ -106,7 +107,7 @@ TEST(RmsNorm, NonFiniteRowsStayAlone) {
   random.FillNormal(x);
   random.FillNormal(weight);
   x.row<float>(1)[17] = std::numeric_limits<float>::quiet_NaN();
-  RmsNormCpu({x, weight, TensorView(), y}, device->stream());
+  RunKernel(kRmsNorm, {x, weight, TensorView(), y}, *device);
   for (int c = 0; c < 40; ++c) {
     EXPECT_TRUE(std::isfinite(y.row<float>(0)[c]));
     EXPECT_TRUE(std::isnan(y.row<float>(1)[c]));
