@@ -45,5 +45,7 @@ if(WEIR_CUDA)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_ARCHITECTURES 80 90 100 120)
+  # A product and a sum are rounded apart unless a kernel says otherwise, so that bits do not depend on the compiler.
+  string(APPEND CMAKE_CUDA_FLAGS " -fmad=false")
   find_package(CUDAToolkit REQUIRED)
 endif()

@@ -40,9 +40,10 @@ function(weir_quick_to_compile target)
   endif()
 endfunction()
 
-# weir_test(name SOURCES a_test.cc ... DEPS lib ...): one GoogleTest program; each TEST is a ctest entry.
+# weir_test(name SOURCES a_test.cc ... DEPS lib ... [TIMEOUT s] [PREFIX p]): one GoogleTest program; each TEST is a
+# ctest entry, its name behind the prefix.
 function(weir_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;PREFIX" "SOURCES;DEPS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -51,7 +52,7 @@ function(weir_test name)
   target_compile_definitions(${name} PRIVATE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # EXPECT_… as the whole of an if is a statement with an else inside.
   target_compile_options(${name} PRIVATE -Wno-dangling-else)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+  gtest_discover_tests(${name} TEST_PREFIX "${arg_PREFIX}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
     PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()
 
