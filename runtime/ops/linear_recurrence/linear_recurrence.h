@@ -41,7 +41,6 @@ struct LinearRecurrenceArgs {
 inline constexpr float kMinLogDecay = -200.0f;
 
 void LinearRecurrenceCpu(const LinearRecurrenceArgs& args, Stream& stream);
-// Two levels, no decay, q and k of each state's own; anything else aborts.
 WEIR_CUDA_COLUMN void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream);
 
 // One token after another in double precision, one level. s: [slots, num_kv_heads, state_dim, head_dim] and

@@ -1,5 +1,5 @@
-// The laws of the linear recurrence. The CPU column is held to them for both ways of doing whole chunks; the
-// parity tests run on every backend of the build, and the CUDA column only where a GPU is present.
+// The laws of the linear recurrence, for every column of its kernel and both of the CPU's ways of doing whole
+// chunks.
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
 
 #include <algorithm>
@@ -7,21 +7,25 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <string>
+#include <set>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "runtime/device/cpu_device.h"
 #include "runtime/ops/linear_recurrence/recurrence_head.h"
+#include "tests/runtime/ops/linear_recurrence_laws.h"
 #include "tests/support/recurrence_case.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
 
 // Query heads per state from 1 to 9.
 const RecurrenceShape kShapes[] = {
-    {1, 1, 1, 1, true},    {1, 1, 4, 4, false},   {3, 3, 7, 5, true},     {2, 2, 33, 17, true},
-    {9, 9, 64, 64, true},  {6, 2, 48, 64, true},  {8, 2, 16, 31, false},  {5, 1, 20, 100, true},
-    {2, 1, 64, 129, true}, {9, 1, 12, 40, false}, {3, 3, 128, 128, true},
+    {1, 1, 1, 1, true},     {1, 1, 4, 4, false},   {3, 3, 7, 5, true},     {2, 2, 33, 17, true},
+    {9, 9, 64, 64, true},   {6, 2, 48, 64, true},  {8, 2, 16, 31, false},  {5, 1, 20, 100, true},
+    {2, 1, 64, 129, true},  {9, 1, 12, 40, false}, {3, 3, 128, 128, true}, {2, 1, 300, 33, true},
+    {1, 1, 1024, 20, true},
 };
 
 // One level that decays, with and without z, by head and by token; heads that share q and k as Mamba-2's
@@ -40,10 +44,22 @@ std::vector<RecurrenceShape> AllShapes() {
   return shapes;
 }
 
+// The device of a form; num_threads is of the CPU's pool.
+std::unique_ptr<Device> DeviceFor(RecurrenceForm form, int num_threads) {
+  return form == RecurrenceForm::kKernel ? CreateTestDevice(num_threads) : CreateCpuDevice(num_threads);
+}
+
+void RunForm(RecurrenceForm form, const LinearRecurrenceArgs& args, Device& device) {
+  if (form == RecurrenceForm::kKernel)
+    RunKernel(kLinearRecurrence, args, device);
+  else
+    LinearRecurrenceCpuWith(args, WholeChunks::kProducts, device.stream());
+}
+
 void RunCase(const RecurrenceShape& shape, const std::vector<RunSpec>& runs, const RecurrenceTokens& tokens,
-             const RecurrenceState& state, WholeChunks way, Device& device, int first = 0) {
+             const RecurrenceState& state, RecurrenceForm form, Device& device, int first = 0) {
   const Ragged ragged(runs);
-  LinearRecurrenceCpuWith(MakeArgs(shape, ragged, tokens, state, first), way, device.stream());
+  RunForm(form, MakeArgs(shape, ragged, tokens, state, first), device);
 }
 
 struct Truth {
@@ -56,15 +72,11 @@ Truth RunReference(const LinearRecurrenceArgs& args, const RecurrenceState& stat
   return truth;
 }
 
-class LinearRecurrenceLaws : public testing::TestWithParam<WholeChunks> {};
-
-INSTANTIATE_TEST_SUITE_P(WholeChunks, LinearRecurrenceLaws,
-                         testing::Values(WholeChunks::kSteps, WholeChunks::kProducts), [](const auto& param) {
-                           return param.param == WholeChunks::kSteps ? "AsSteps" : "AsProducts";
-                         });
+INSTANTIATE_TEST_SUITE_P(Kernel, LinearRecurrenceLaws, testing::Values(RecurrenceForm::kKernel),
+                         [](const auto&) { return "Column"; });
 
 TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   for (const RecurrenceShape& shape : AllShapes()) {
     // Runs that end before, on and after chunk borders, one over a fold, a single token on a fold, and slots
     // out of order with unused ones between.
@@ -76,7 +88,7 @@ TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
     const RecurrenceTokens tokens(shape, ragged.num_tokens(), 2);
     const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
     const Truth truth = RunReference(args, state);
-    LinearRecurrenceCpuWith(args, GetParam(), device->stream());
+    RunForm(GetParam(), args, *device);
     EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32) << shape.state_dim << "x" << shape.head_dim;
     EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32);
     if (shape.normalised) {
@@ -88,7 +100,7 @@ TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
 }
 
 TEST_P(LinearRecurrenceLaws, FoldEmptiesTheInnerLevel) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = DeviceFor(GetParam(), 1);
   const RecurrenceShape shape{1, 1, 3, 5, true};
   RecurrenceState state(shape, 1);
   const RecurrenceTokens tokens(shape, 1100, 3);
@@ -105,10 +117,22 @@ TEST_P(LinearRecurrenceLaws, FoldEmptiesTheInnerLevel) {
   }
 }
 
+// The chunks, counted from position 0, that lie whole in one of `pieces`.
+std::set<int64_t> WholeChunksOf(int64_t position, const std::vector<int>& pieces) {
+  std::set<int64_t> chunks;
+  for (const int piece : pieces) {
+    for (int64_t chunk = (position + kChunkTokens - 1) / kChunkTokens;
+         (chunk + 1) * kChunkTokens <= position + piece; ++chunk)
+      chunks.insert(chunk);
+    position += piece;
+  }
+  return chunks;
+}
+
 // Runs `pieces` one after another from `position` on; outputs and state within 1e-4 of the one-piece run.
-void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces,
+void ExpectSplitChangesNothing(RecurrenceForm form, int64_t position, const std::vector<int>& pieces,
                                const RecurrenceShape& shape) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(form, 2);
   const int total = std::accumulate(pieces.begin(), pieces.end(), 0);
   RecurrenceState whole(shape, 2);
   RecurrenceState split(shape, 2);
@@ -116,26 +140,26 @@ void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vec
   split.Randomize(4);
   const RecurrenceTokens whole_tokens(shape, total, 5);
   const RecurrenceTokens split_tokens(shape, total, 5);
-  RunCase(shape, {{total, position, 1}}, whole_tokens, whole, way, *device);
+  RunCase(shape, {{total, position, 1}}, whole_tokens, whole, form, *device);
   int done = 0;
   for (const int piece : pieces) {
-    RunCase(shape, {{piece, position + done, 1}}, split_tokens, split, way, *device, done);
+    RunCase(shape, {{piece, position + done, 1}}, split_tokens, split, form, *device, done);
     done += piece;
   }
   EXPECT_LT(MaxRelativeError(split_tokens.o.ToDoubles(), whole_tokens.o.ToDoubles()), 1e-4);
   EXPECT_LT(MaxRelativeError(split.S(), whole.S()), 1e-4);
   EXPECT_LT(MaxRelativeError(split.Z(), whole.Z()), 1e-4);
-  // Token after token the bits are the same too.
-  if (way == WholeChunks::kSteps) {
+  // With the same whole chunks the bits are the same too.
+  if (WholeChunksOf(position, pieces) == WholeChunksOf(position, {total})) {
     EXPECT_EQ(split_tokens.o.Bytes(), whole_tokens.o.Bytes());
     EXPECT_EQ(split.Slot(1), whole.Slot(1));
   }
 }
 
-void ExpectSplitChangesNothing(WholeChunks way, int64_t position, const std::vector<int>& pieces) {
+void ExpectSplitChangesNothing(RecurrenceForm form, int64_t position, const std::vector<int>& pieces) {
   for (const Decay decay : {Decay::kNone, Decay::kConstant, Decay::kPerToken, Decay::kRare})
-    ExpectSplitChangesNothing(way, position, pieces, {4, 2, 16, 24, true, decay});
-  ExpectSplitChangesNothing(way, position, pieces, {4, 4, 10, 24, false, Decay::kPerToken, 2});
+    ExpectSplitChangesNothing(form, position, pieces, {4, 2, 16, 24, true, decay});
+  ExpectSplitChangesNothing(form, position, pieces, {4, 4, 10, 24, false, Decay::kPerToken, 2});
 }
 
 TEST_P(LinearRecurrenceLaws, REC_03_AnySplitOfAHundredTokens) {
@@ -170,7 +194,7 @@ TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
     std::vector<std::vector<float>> outputs;
     std::vector<std::vector<float>> states;
     for (const int threads : {1, 2, 5}) {
-      const auto device = CreateCpuDevice(threads);
+      const auto device = DeviceFor(GetParam(), threads);
       RecurrenceState state(shape, 5);
       state.Randomize(6);
       // One packed tensor per arrangement: fill the run's rows from its own seed.
@@ -190,7 +214,7 @@ TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
         batch.FillDecay(shape.decay, random, row, run.tokens);
         row += run.tokens;
       }
-      LinearRecurrenceCpuWith(MakeArgs(shape, packed, batch, state), GetParam(), device->stream());
+      RunForm(GetParam(), MakeArgs(shape, packed, batch, state), *device);
       for (size_t i = 0; i < runs.size(); ++i) {
         std::vector<float> o;
         for (int t = 0; t < runs[i].tokens; ++t) {
@@ -221,7 +245,7 @@ TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
 }
 
 TEST_P(LinearRecurrenceLaws, SlotsOutsideTheBatchKeepTheirBits) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{4, 2, 12, 20, true};
   const std::vector<RunSpec> runs = {{1, 7, 6}, {80, 1000, 2}, {2, 64, 4}};
   RecurrenceState state(shape, 8);
@@ -236,8 +260,31 @@ TEST_P(LinearRecurrenceLaws, SlotsOutsideTheBatchKeepTheirBits) {
   }
 }
 
+// A run of no tokens, as batches of a fixed size are filled up with, reads and writes nothing, even where its
+// slot is another run's or holds what is no number.
+TEST_P(LinearRecurrenceLaws, RunsOfNoTokensTouchNothing) {
+  const auto device = DeviceFor(GetParam(), 2);
+  for (const bool wide : {false, true}) {
+    const RecurrenceShape shape{2, 2, 12, wide ? 300 : 20, true};
+    RecurrenceState padded(shape, 4), plain(shape, 4);
+    for (RecurrenceState* state : {&padded, &plain}) {
+      state->Randomize(8);
+      std::fill_n(state->s_inner.row<float>(3), state->s_inner.view().row_size(), NAN);
+      std::fill_n(state->z_outer.row<float>(3), state->z_outer.view().row_size(), NAN);
+    }
+    const RecurrenceTokens padded_tokens(shape, 66, 9), plain_tokens(shape, 66, 9);
+    RunCase(shape, {{0, 1024, 1}, {1, 7, 1}, {65, 64, 0}, {0, 1024, 2}, {0, 0, 3}, {0, 0, 0}}, padded_tokens,
+            padded, GetParam(), *device);
+    RunCase(shape, {{1, 7, 1}, {65, 64, 0}}, plain_tokens, plain, GetParam(), *device);
+    EXPECT_EQ(padded_tokens.o.Bytes(), plain_tokens.o.Bytes());
+    for (const auto part : {&RecurrenceState::s_outer, &RecurrenceState::s_inner, &RecurrenceState::z_outer,
+                            &RecurrenceState::z_inner})
+      EXPECT_EQ((padded.*part).Bytes(), (plain.*part).Bytes());
+  }
+}
+
 TEST_P(LinearRecurrenceLaws, NonFiniteValuesOfOneSequenceReachNoOther) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{2, 1, 12, 70, true};
   RecurrenceState state(shape, 3);
   state.Randomize(10);
@@ -260,7 +307,7 @@ TEST_P(LinearRecurrenceLaws, NonFiniteValuesOfOneSequenceReachNoOther) {
 }
 
 TEST_P(LinearRecurrenceLaws, REC_01_PackedRunsOnCarriedStateEqualLoneRuns) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{4, 2, 16, 24, true};
   RecurrenceState packed(shape, 3);
   RecurrenceState alone(shape, 3);
@@ -278,7 +325,7 @@ TEST_P(LinearRecurrenceLaws, REC_01_PackedRunsOnCarriedStateEqualLoneRuns) {
 }
 
 TEST_P(LinearRecurrenceLaws, REC_02_EveryPackedSequenceStopsAtItsOwnState) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{3, 3, 8, 10, true};
   // {length, snapshot position} per sequence: the packed run up to the snapshot equals the lone token steps.
   const std::vector<std::vector<int>> plans = {{384, 640, 896}, {256, 256, 384}, {128, 192, 256}};
@@ -303,7 +350,7 @@ TEST_P(LinearRecurrenceLaws, REC_02_EveryPackedSequenceStopsAtItsOwnState) {
 }
 
 TEST_P(LinearRecurrenceLaws, REC_10_ShortRunDoesNotFeelItsNeighboursLength) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{4, 2, 16, 24, true};
   std::vector<std::vector<float>> results;
   for (const int neighbour : {0, 12, 40}) {
@@ -327,7 +374,7 @@ TEST_P(LinearRecurrenceLaws, REC_10_ShortRunDoesNotFeelItsNeighboursLength) {
 }
 
 TEST_P(LinearRecurrenceLaws, REC_12_FiveThousandOnesAreExactlyFiveThousand) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = DeviceFor(GetParam(), 1);
   const RecurrenceShape shape{1, 1, 1, 1, false};
   RecurrenceState state(shape, 1);
   const RecurrenceTokens tokens(shape, 5000, 17);
@@ -340,7 +387,7 @@ TEST_P(LinearRecurrenceLaws, REC_12_FiveThousandOnesAreExactlyFiveThousand) {
 
 // Decay 0.999, whose fixed point is 1,000; a state of 16 bits would stop at 768 or 256.
 TEST_P(LinearRecurrenceLaws, REC_12_TwentyThousandOnesThatDecayComeToTheirFixedPoint) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = DeviceFor(GetParam(), 1);
   const RecurrenceShape shape{1, 1, 1, 1, false, Decay::kConstant};
   RecurrenceState state(shape, 1);
   RecurrenceTokens tokens(shape, 20000, 17);
@@ -354,7 +401,7 @@ TEST_P(LinearRecurrenceLaws, REC_12_TwentyThousandOnesThatDecayComeToTheirFixedP
 // A state that decays and is fed nothing goes to zero and stays finite: no denormal is left to slow a step
 // down.
 TEST_P(LinearRecurrenceLaws, ADecayedStateEndsAtZero) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = DeviceFor(GetParam(), 1);
   const RecurrenceShape shape{1, 1, 4, 4, true, Decay::kConstant};
   RecurrenceState state(shape, 1);
   state.Randomize(3);
@@ -367,8 +414,8 @@ TEST_P(LinearRecurrenceLaws, ADecayedStateEndsAtZero) {
 
 // Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
 // last outputs against double precision.
-double RangeError(WholeChunks way, int64_t length, bool repeated) {
-  const auto device = CreateCpuDevice(1);
+double RangeError(RecurrenceForm form, int64_t length, bool repeated) {
+  const auto device = DeviceFor(form, 1);
   const RecurrenceShape shape{1, 1, 4, 4, true};
   constexpr int kPiece = 8192;
   RecurrenceState state(shape, 1);
@@ -390,7 +437,7 @@ double RangeError(WholeChunks way, int64_t length, bool repeated) {
     const Ragged ragged({{count, done, 0}});
     const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
     LinearRecurrenceReference(args, s.data(), z.data(), o.data());
-    LinearRecurrenceCpuWith(args, way, device->stream());
+    RunForm(form, args, *device);
     const float* last = tokens.o.row<float>(count - 1);
     for (int j = 0; j < 4; ++j)
       error = std::max(error, std::abs(last[j] / o[static_cast<size_t>(count - 1) * 4 + j] - 1.0));
@@ -399,17 +446,17 @@ double RangeError(WholeChunks way, int64_t length, bool repeated) {
 }
 
 TEST_P(LinearRecurrenceLaws, RangeOfAMillionEqualTokens) {
-  EXPECT_LT(RangeError(GetParam(), 1'000'000, true), 2e-4);
+  EXPECT_LT(RangeError(GetParam(), SlowKernels() ? 50'000 : 1'000'000, true), 2e-4);
 }
 
 TEST_P(LinearRecurrenceLaws, RangeOfAMillionRandomTokens) {
-  EXPECT_LT(RangeError(GetParam(), 1'000'000, false), 2e-5);
+  EXPECT_LT(RangeError(GetParam(), SlowKernels() ? 50'000 : 1'000'000, false), 2e-5);
 }
 
 // The duality (Dao & Gu 2024): with decay 1, Mamba-2's recurrence is linear attention without a normaliser,
 // and both are the quadratic form (tril(Q Kᵀ) ∘ L) V with L = 1.
 TEST_P(LinearRecurrenceLaws, DualityOfDecayOneWithLinearAttentionAndTheMaskedQuadraticForm) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   constexpr int kTokens = 150;
   const RecurrenceShape plain{3, 3, 20, 37, false};
   RecurrenceShape decayed = plain;
@@ -441,7 +488,7 @@ TEST_P(LinearRecurrenceLaws, DualityOfDecayOneWithLinearAttentionAndTheMaskedQua
 
 // The same with a decay of each token's own: L[t, s] is the product of the decays after s, up to t.
 TEST_P(LinearRecurrenceLaws, DualityOfAnyDecayWithTheMaskedQuadraticForm) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = DeviceFor(GetParam(), 2);
   constexpr int kTokens = 150;
   const RecurrenceShape shape{2, 2, 9, 11, true, Decay::kPerToken};
   RecurrenceState state(shape, 1);
@@ -466,90 +513,6 @@ TEST_P(LinearRecurrenceLaws, DualityOfAnyDecayWithTheMaskedQuadraticForm) {
       for (const double value : row) quadratic.push_back(value / norm);
     }
   EXPECT_LT(Nmse(tokens.o, quadratic), kNmseF32);
-}
-
-class LinearRecurrenceParity : public testing::TestWithParam<std::string> {};
-
-INSTANTIATE_TEST_SUITE_P(Backends, LinearRecurrenceParity, testing::ValuesIn(BackendNames()),
-                         [](const auto& param) { return param.param.substr(0, param.param.find(':')); });
-
-// Copies everything to the device, runs there, and copies everything back.
-void RunOn(Device& device, const RecurrenceShape& shape, const std::vector<RunSpec>& runs,
-           RecurrenceTokens& tokens, RecurrenceState& state, int first = 0) {
-  const Ragged ragged(runs);
-  LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
-  std::vector<std::unique_ptr<DeviceCopy>> copies;
-  const auto upload = [&](Guarded& host) {
-    copies.push_back(std::make_unique<DeviceCopy>(host, device));
-    return copies.back()->view();
-  };
-  const auto rows = [&](Guarded& host) { return upload(host).Rows(first, ragged.num_tokens()); };
-  const int n = args.batch.num_seqs;
-  Guarded cu(DType::kI32, {n + 1}), slots(DType::kI32, {n}), positions(DType::kI64, {n});
-  std::copy_n(args.batch.cu_seqlens.data<int32_t>(), n + 1, cu.row<int32_t>(0));
-  std::copy_n(args.batch.slots.data<int32_t>(), n, slots.row<int32_t>(0));
-  std::copy_n(args.batch.positions.data<int64_t>(), n, positions.row<int64_t>(0));
-  args.batch.cu_seqlens = upload(cu);
-  args.batch.slots = upload(slots);
-  args.batch.positions = upload(positions);
-  args.q = rows(tokens.q);
-  args.k = rows(tokens.k);
-  args.v = rows(tokens.v);
-  args.o = rows(tokens.o);
-  args.s_outer = upload(state.s_outer);
-  args.s_inner = upload(state.s_inner);
-  if (shape.normalised) {
-    args.z_outer = upload(state.z_outer);
-    args.z_inner = upload(state.z_inner);
-  }
-  Launch(kLinearRecurrence, args, device.stream());
-  for (const auto& copy : copies) copy->CopyBack();
-}
-
-TEST_P(LinearRecurrenceParity, RunsAndSingleTokensEqualTheReference) {
-  const auto device = CreateDevice(GetParam(), 2);
-  if (!device.ok()) GTEST_SKIP() << GetParam() << " was not run: " << device.status().message();
-  const std::vector<std::vector<RunSpec>> batches = {
-      {{1, 0, 5}, {130, 40, 1}, {64, 128, 4}, {70, 1000, 6}, {1, 2048, 0}, {3, 61, 2}},
-      {{1, 0, 5}, {1, 40, 1}, {1, 1024, 6}}};
-  std::vector<RecurrenceShape> shapes(std::begin(kShapes), std::end(kShapes));
-  shapes.push_back({2, 1, 300, 33, true});
-  for (const RecurrenceShape& shape : shapes) {
-    for (const std::vector<RunSpec>& runs : batches) {
-      const Ragged ragged(runs);
-      RecurrenceState state(shape, 8);
-      state.Randomize(20);
-      const std::vector<float> idle = state.Slot(3);
-      RecurrenceTokens tokens(shape, ragged.num_tokens(), 21);
-      const Truth truth = RunReference(MakeArgs(shape, ragged, tokens, state), state);
-      RunOn(**device, shape, runs, tokens, state);
-      EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32);
-      EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32);
-      if (shape.normalised) {
-        EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32);
-      }
-      EXPECT_EQ(state.Slot(3), idle);
-      EXPECT_TRUE(tokens.o.RedZonesIntact() && state.RedZonesIntact());
-    }
-  }
-}
-
-TEST_P(LinearRecurrenceParity, SingleTokenHasTheSameBitsAloneAndBesideALongRun) {
-  const auto device = CreateDevice(GetParam(), 2);
-  if (!device.ok()) GTEST_SKIP() << GetParam() << " was not run: " << device.status().message();
-  for (const RecurrenceShape& shape : kShapes) {
-    RecurrenceState alone(shape, 2);
-    RecurrenceState packed(shape, 2);
-    alone.Randomize(22);
-    packed.Randomize(22);
-    RecurrenceTokens tokens(shape, 71, 23);
-    RecurrenceTokens lone_tokens(shape, 71, 23);
-    RunOn(**device, shape, {{70, 3, 0}, {1, 1024, 1}}, tokens, packed);
-    RunOn(**device, shape, {{1, 1024, 1}}, lone_tokens, alone, 70);
-    EXPECT_TRUE(std::equal(tokens.o.row<float>(70), tokens.o.row<float>(70) + tokens.o.view().row_size(),
-                           lone_tokens.o.row<float>(70)));
-    EXPECT_EQ(packed.Slot(1), alone.Slot(1));
-  }
 }
 
 }  // namespace
