@@ -21,8 +21,9 @@ class PackedMatrix {
   DType dtype() const { return dtype_; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  int64_t bytes() const { return buffer_.bytes(); }  // n rounded up to 32, k to the pair of a bf16
-  const std::byte* data() const { return buffer_.data(); }
+  // On the CPU with n rounded up to 32 and k to the pair of a bf16; on CUDA with k rounded up to 8.
+  int64_t bytes() const { return buffer_.bytes(); }
+  const std::byte* data() const { return buffer_.data(); }  // on the device
 
  private:
   DType dtype_ = DType::kF32;
@@ -41,7 +42,7 @@ struct MatmulArgs {
 
 // A row of y depends on its row of x alone, bit for bit, whatever m, its place among the rows and the number
 // of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise.)
-// Denormals count as zero. Never allocates after the calling thread's first call with the largest m and k.
+// Denormals count as zero on the CPU. Never allocates after the calling thread's first call with the largest m and k.
 void MatmulCpu(const MatmulArgs& args, Stream& stream);
 WEIR_CUDA_COLUMN void MatmulCuda(const MatmulArgs& args, Stream& stream);
 // Double precision; rounds activations to bf16 where the weight is bf16. x f32 [m, k], weight f32 or bf16

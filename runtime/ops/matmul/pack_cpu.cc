@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fmt/format.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/device/cpu_device.h"
 #include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/pack.h"
 #include "runtime/ops/matmul/row_kernels.h"
 
 namespace weir {
@@ -46,28 +46,16 @@ void PackPanels(const TensorView& weight, int64_t steps, std::byte* packed, Work
 
 }  // namespace
 
-absl::StatusOr<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, Device& device) {
-  if (device.backend() != Backend::kCpu)
-    return absl::FailedPreconditionError(fmt::format(
-        "matmul has no kernel for device '{}' in this build; run with --device cpu", device.name()));
-  if (weight.rank() != 2 || weight.dim(0) < 1 || weight.dim(1) < 1)
-    return absl::InvalidArgumentError("a matmul weight must be a matrix [n, k] with n and k of at least 1");
-  if (weight.dtype() != DType::kF32 && weight.dtype() != DType::kBF16)
-    return absl::InvalidArgumentError(fmt::format(
-        "a matmul weight must be f32 or bf16, not {}; convert it while loading", DTypeName(weight.dtype())));
-  PackedMatrix matrix;
-  matrix.dtype_ = weight.dtype();
-  matrix.n_ = weight.dim(0);
-  matrix.k_ = weight.dim(1);
-  const int64_t steps = StepsOf(matrix.dtype_, matrix.k_);
-  const int64_t panels = (matrix.n_ + kPanelOutputs - 1) / kPanelOutputs;
-  WEIR_ASSIGN_OR_RETURN(matrix.buffer_, device.Allocate(panels * steps * kStepBytes));
+absl::StatusOr<DeviceBuffer> matmul::PackForCpu(const TensorView& weight, Device& device) {
+  const int64_t steps = StepsOf(weight.dtype(), weight.dim(1));
+  const int64_t panels = (weight.dim(0) + kPanelOutputs - 1) / kPanelOutputs;
+  WEIR_ASSIGN_OR_RETURN(DeviceBuffer packed, device.Allocate(panels * steps * kStepBytes));
   WorkerPool& pool = PoolOf(device.stream());
-  if (matrix.dtype_ == DType::kF32)
-    PackPanels<float>(weight, steps, matrix.buffer_.data(), pool);
+  if (weight.dtype() == DType::kF32)
+    PackPanels<float>(weight, steps, packed.data(), pool);
   else
-    PackPanels<BF16>(weight, steps, matrix.buffer_.data(), pool);
-  return matrix;
+    PackPanels<BF16>(weight, steps, packed.data(), pool);
+  return packed;
 }
 
 void PackedRowToF32(const PackedMatrix& matrix, int64_t row, float* out) {

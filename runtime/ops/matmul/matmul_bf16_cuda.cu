@@ -1,0 +1,340 @@
+// bf16 weights on the tensor cores. Least traffic from device memory: W once (2 n k bytes) where one row of
+// blocks covers m, and x and y once each; x comes again from the L2 cache for every column of blocks.
+#include <cuda_bf16.h>
+
+#include <cstring>
+
+#include "runtime/ops/matmul/matmul_cuda.cuh"
+
+namespace weir {
+namespace {
+
+using namespace cuda_matmul;  // NOLINT(google-build-using-namespace)
+
+constexpr int kChunk = kChunkBytes / 2;  // values of k
+constexpr int kStep = 16;                // of one mma
+constexpr int kSteps = kChunk / kStep;
+constexpr int kTile = 16;  // rows of W of one mma
+constexpr int kCols = 8;   // rows of x of one mma
+
+__device__ __forceinline__ uint32_t RoundPair(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  uint32_t bits;
+  memcpy(&bits, &pair, sizeof(bits));
+  return bits;
+}
+
+// A of one step for 16 rows of W from `row` on.
+__device__ __forceinline__ void LoadWeightTile(uint32_t (&a)[4], const uint4* stage, int row, int step,
+                                               int lane) {
+  LdMatrix4(a, stage + UnitIndex(row + lane % 16, step * 2 + lane / 16));
+}
+
+// ---- kStream: a warp is a segment.
+
+constexpr int kStreamThreads = kSegments * kLanes;
+
+// Two values of a row of x from k on; zero beyond it, and where row is null.
+__device__ __forceinline__ float2 LoadX2(const CudaMatmul& a, const float* row, int64_t k) {
+  float2 v = make_float2(0.0f, 0.0f);
+  if (row == nullptr || k >= a.k) return v;
+  if (a.x_vector && k + 2 <= a.k) return *reinterpret_cast<const float2*>(row + k);
+  v.x = row[k];
+  if (k + 1 < a.k) v.y = row[k + 1];
+  return v;
+}
+
+// This lane's part of the B operands of a chunk.
+template <int kColTiles>
+struct StreamedX {
+  float2 v[kSteps][kColTiles][2];
+
+  __device__ __forceinline__ void Load(const CudaMatmul& a, const float* const (&rows)[kColTiles],
+                                       int64_t chunk, int lane) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int64_t k = chunk * kChunk + step * kStep + lane % 4 * 2;
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j) {
+        v[step][j][0] = LoadX2(a, rows[j], k);
+        v[step][j][1] = LoadX2(a, rows[j], k + 8);
+      }
+    }
+  }
+};
+
+template <int kRowTiles, int kColTiles>
+constexpr int kStreamStages = kRowTiles == 1 ? 4 : 3;
+
+template <int kRowTiles, int kColTiles>
+constexpr size_t kStreamBytes = size_t{kSegments} * kStreamStages<kRowTiles, kColTiles> * kRowTiles* kTile*
+    kChunkBytes;
+
+// A block owns 16 kRowTiles columns and 8 kColTiles rows of y. Each warp streams its segment of W through
+// stages of its own, with no barrier but its own; x goes from memory to registers.
+template <int kRowTiles, int kColTiles>
+__global__ void __launch_bounds__(kStreamThreads) StreamBf16(CudaMatmul a) {
+  constexpr int kRows = kRowTiles * kTile;
+  constexpr int kStages = kStreamStages<kRowTiles, kColTiles>;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int segment = static_cast<int>(threadIdx.x) / kLanes;
+  const int64_t first_n = static_cast<int64_t>(blockIdx.x) * kRows;
+  const int64_t first_m = static_cast<int64_t>(blockIdx.y) * (kColTiles * kCols);
+  const int64_t chunks = DivideUp(a.k, kChunk);
+  const int64_t begin = SegmentBegin(chunks, segment);
+  const int64_t end = SegmentBegin(chunks, segment + 1);
+  uint4* const stages = DynamicShared<uint4>() + segment * (kStages * kRows * kUnits);
+
+  const float* rows[kColTiles];
+#pragma unroll
+  for (int j = 0; j < kColTiles; ++j) rows[j] = XRow(a, first_m + j * kCols + lane / 4);
+
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) {
+    if (begin + i < end)
+      CopyWeights<kRows, kLanes>(a, first_n, begin + i, lane, stages + i * kRows * kUnits);
+    CpAsyncCommit();
+  }
+  StreamedX<kColTiles> x;
+  if (begin < end) x.Load(a, rows, begin, lane);
+
+  float acc[kRowTiles][kColTiles][4] = {};
+  int stage = 0;
+  for (int64_t chunk = begin; chunk < end; ++chunk) {
+    uint32_t b[kSteps][kColTiles][2];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+      for (int j = 0; j < kColTiles; ++j)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          b[step][j][half] = RoundPair(x.v[step][j][half].x, x.v[step][j][half].y);
+    CpAsyncWait<kStages - 2>();
+    __syncwarp();  // all lanes' copies have come, and nobody reads the stage before this one any more
+    const int64_t ahead = chunk + kStages - 1;
+    const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
+    if (ahead < end) CopyWeights<kRows, kLanes>(a, first_n, ahead, lane, stages + free_stage * kRows * kUnits);
+    CpAsyncCommit();
+    if (chunk + 1 < end) x.Load(a, rows, chunk + 1, lane);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        uint32_t w[4];
+        LoadWeightTile(w, stages + stage * kRows * kUnits, i * kTile, step, lane);
+#pragma unroll
+        for (int j = 0; j < kColTiles; ++j) MmaBf16(acc[i][j], w, b[step][j]);
+      }
+    }
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  }
+
+  // The segments meet in the memory of the stages: partial[segment][row of x][column of y].
+  constexpr int kPitch = kRows + 4;  // a warp's writes below are in 32 banks
+  constexpr int kPartial = kColTiles * kCols * kPitch;
+  static_assert(kSegments * kPartial * sizeof(float) <= kStreamBytes<kRowTiles, kColTiles>);
+  float* const partial = DynamicShared<float>();
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < kColTiles; ++j)
+#pragma unroll
+      for (int d = 0; d < 4; ++d)
+        partial[segment * kPartial + (j * kCols + lane % 4 * 2 + d % 2) * kPitch + i * kTile + lane / 4 +
+                d / 2 * 8] = acc[i][j][d];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kColTiles * kCols; i += kStreamThreads) {
+    const int row = i / kRows;
+    const int column = i % kRows;
+    float total = 0.0f;
+#pragma unroll
+    for (int s = 0; s < kSegments; ++s)
+      total = __fadd_rn(total, partial[s * kPartial + row * kPitch + column]);
+    WriteOutput(a, first_m + row, first_n + column, total);
+  }
+}
+
+template <int kRowTiles, int kColTiles>
+void LaunchStream(const CudaMatmul& a, cudaStream_t stream) {
+  LaunchCuda(StreamBf16<kRowTiles, kColTiles>, OutputGrid(a, kRowTiles * kTile, kColTiles * kCols),
+             dim3(kStreamThreads), kStreamBytes<kRowTiles, kColTiles>, stream, a);
+}
+
+// ---- kTile64 and kTile128: a block computes all segments, one after the other.
+
+template <int kN_, int kM_, int kWarpsN_, int kWarpsM_, int kStages_>
+struct TileShape {
+  static constexpr int kN = kN_, kM = kM_, kWarpsN = kWarpsN_, kWarpsM = kWarpsM_;
+  static constexpr int kStages = kStages_;  // of W; x has two
+  static constexpr int kThreads = kWarpsN * kWarpsM * kLanes;
+  static constexpr int kRowTiles = kN / kWarpsN / kTile;  // of a warp
+  static constexpr int kColTiles = kM / kWarpsM / kCols;
+  static_assert(kColTiles % 2 == 0);  // an ldmatrix brings two
+  static constexpr int kMinBlocks = kThreads == 128 ? 2 : 1;  // a multiprocessor; bounds the registers
+  static constexpr size_t kBytes = size_t{kStages * kN + 2 * kM} * kChunkBytes;
+};
+using Tile64 = TileShape<64, 64, 2, 2, 4>;
+using Tile128 = TileShape<128, 128, 2, 4, 3>;
+
+// A chunk of the block's rows of x on its way from memory, rounded, to shared memory.
+template <class Shape>
+struct StagedX {
+  static constexpr int kPerRow = kChunk / 4;  // threads
+  static constexpr int kLoads = Shape::kM * kPerRow / Shape::kThreads;
+  float4 v[kLoads];
+
+  __device__ __forceinline__ void Load(const CudaMatmul& a, int64_t first_m, int64_t chunk) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i)
+      v[i] = LoadX4(a, XRow(a, first_m + thread / kPerRow + i * (Shape::kThreads / kPerRow)),
+                    chunk * kChunk + thread % kPerRow * 4);
+  }
+  __device__ __forceinline__ void Store(uint4* stage) const {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int column = thread % kPerRow;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int row = thread / kPerRow + i * (Shape::kThreads / kPerRow);
+      uint2* const at = reinterpret_cast<uint2*>(stage + UnitIndex(row, column / 2)) + column % 2;
+      *at = make_uint2(RoundPair(v[i].x, v[i].y), RoundPair(v[i].z, v[i].w));
+    }
+  }
+};
+
+template <class Shape>
+using TileSums = float[Shape::kRowTiles][Shape::kColTiles][4];
+
+// acc += W xᵀ over one chunk for this warp's part of the tile.
+template <class Shape>
+__device__ __forceinline__ void MultiplyChunk(const uint4* w_stage, const uint4* x_stage, int row, int column,
+                                              int lane, TileSums<Shape>& acc) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    uint32_t b[Shape::kColTiles][2];
+#pragma unroll
+    for (int j = 0; j < Shape::kColTiles; j += 2) {
+      uint32_t both[4];
+      LdMatrix4(both, x_stage + UnitIndex(column + j * kCols + lane / 16 * 8 + lane % 8,
+                                          step * 2 + lane / 8 % 2));
+      b[j][0] = both[0];
+      b[j][1] = both[1];
+      b[j + 1][0] = both[2];
+      b[j + 1][1] = both[3];
+    }
+#pragma unroll
+    for (int i = 0; i < Shape::kRowTiles; ++i) {
+      uint32_t w[4];
+      LoadWeightTile(w, w_stage, row + i * kTile, step, lane);
+#pragma unroll
+      for (int j = 0; j < Shape::kColTiles; ++j) MmaBf16(acc[i][j], w, b[j]);
+    }
+  }
+}
+
+template <class Shape>
+__device__ __forceinline__ void FoldSegment(TileSums<Shape>& acc, TileSums<Shape>& total) {
+#pragma unroll
+  for (int i = 0; i < Shape::kRowTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < Shape::kColTiles; ++j)
+#pragma unroll
+      for (int d = 0; d < 4; ++d) {
+        total[i][j][d] = __fadd_rn(total[i][j][d], acc[i][j][d]);
+        acc[i][j][d] = 0.0f;
+      }
+}
+
+template <class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks) TileBf16(CudaMatmul a) {
+  constexpr int kStages = Shape::kStages;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanes;
+  const int warp = thread / kLanes;
+  const int row = warp / Shape::kWarpsM * (Shape::kRowTiles * kTile);
+  const int column = warp % Shape::kWarpsM * (Shape::kColTiles * kCols);
+  const int64_t first_n = static_cast<int64_t>(blockIdx.x) * Shape::kN;
+  const int64_t first_m = static_cast<int64_t>(blockIdx.y) * Shape::kM;
+  const int64_t chunks = DivideUp(a.k, kChunk);
+  uint4* const w_stages = DynamicShared<uint4>();
+  uint4* const x_stages = w_stages + kStages * Shape::kN * kUnits;
+
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) {
+    if (i < chunks)
+      CopyWeights<Shape::kN, Shape::kThreads>(a, first_n, i, thread, w_stages + i * Shape::kN * kUnits);
+    CpAsyncCommit();
+  }
+  StagedX<Shape> x;
+  x.Load(a, first_m, 0);
+  x.Store(x_stages);
+
+  TileSums<Shape> acc = {};
+  TileSums<Shape> total = {};
+  SegmentWalk walk{chunks};
+  int stage = 0;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    CpAsyncWait<kStages - 2>();
+    __syncthreads();  // this chunk is there, and nobody reads the chunk before it any more
+    const int64_t ahead = chunk + kStages - 1;
+    const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
+    if (ahead < chunks)
+      CopyWeights<Shape::kN, Shape::kThreads>(a, first_n, ahead, thread,
+                                              w_stages + free_stage * Shape::kN * kUnits);
+    CpAsyncCommit();
+    if (chunk + 1 < chunks) x.Load(a, first_m, chunk + 1);
+    MultiplyChunk<Shape>(w_stages + stage * Shape::kN * kUnits, x_stages + chunk % 2 * Shape::kM * kUnits,
+                         row, column, lane, acc);
+    if (walk.EndsWith(chunk)) FoldSegment<Shape>(acc, total);
+    if (chunk + 1 < chunks) x.Store(x_stages + (chunk + 1) % 2 * Shape::kM * kUnits);
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  }
+#pragma unroll
+  for (int i = 0; i < Shape::kRowTiles; ++i)
+#pragma unroll
+    for (int j = 0; j < Shape::kColTiles; ++j)
+#pragma unroll
+      for (int d = 0; d < 4; ++d)
+        WriteOutput(a, first_m + column + j * kCols + lane % 4 * 2 + d % 2,
+                    first_n + row + i * kTile + lane / 4 + d / 2 * 8, total[i][j][d]);
+}
+
+template <class Shape>
+void LaunchTile(const CudaMatmul& a, cudaStream_t stream) {
+  LaunchCuda(TileBf16<Shape>, OutputGrid(a, Shape::kN, Shape::kM), dim3(Shape::kThreads), Shape::kBytes,
+             stream, a);
+}
+
+// More rows of W a block mean that x is read less often, but fewer blocks.
+void LaunchStream(const CudaMatmul& a, cudaStream_t stream) {
+  const bool wide = a.m > 4 && DivideUp(a.n, 2 * kTile) * DivideUp(a.m, 4 * kCols) >= 128;
+  if (a.m <= kCols)
+    wide ? LaunchStream<2, 1>(a, stream) : LaunchStream<1, 1>(a, stream);
+  else if (a.m <= 2 * kCols)
+    wide ? LaunchStream<2, 2>(a, stream) : LaunchStream<1, 2>(a, stream);
+  else
+    wide ? LaunchStream<2, 4>(a, stream) : LaunchStream<1, 4>(a, stream);
+}
+
+}  // namespace
+
+// The limits are those of a GPU with 100 to 200 multiprocessors.
+CudaMatmulForm ChooseCudaMatmulForm(int64_t m, int64_t n) {
+  if (m <= 32 || DivideUp(m, 64) * DivideUp(n, 64) < 64) return CudaMatmulForm::kStream;
+  return DivideUp(m, 128) * DivideUp(n, 128) < 128 ? CudaMatmulForm::kTile64 : CudaMatmulForm::kTile128;
+}
+
+void LaunchCudaMatmulBf16(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t stream) {
+  matmul.x_vector = VectorLoads(matmul);
+  switch (form) {
+    case CudaMatmulForm::kStream:
+      return LaunchStream(matmul, stream);
+    case CudaMatmulForm::kTile64:
+      return LaunchTile<Tile64>(matmul, stream);
+    case CudaMatmulForm::kTile128:
+      return LaunchTile<Tile128>(matmul, stream);
+  }
+}
+
+}  // namespace weir

@@ -1,0 +1,86 @@
+// From views to pointers: the host half of the CUDA column.
+#include "runtime/ops/matmul/matmul_cuda.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "runtime/base/status_macros.h"
+#include "runtime/ops/embedding/embedding.h"
+#include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/pack.h"
+
+namespace weir {
+namespace {
+
+int64_t PaddedValues(int64_t k) {
+  return (k + matmul::kCudaRowValues - 1) / matmul::kCudaRowValues * matmul::kCudaRowValues;
+}
+
+}  // namespace
+
+// Copies piece by piece through padded rows on the host, unless the weight has them already.
+absl::StatusOr<DeviceBuffer> matmul::PackForCuda(const TensorView& weight, Device& device) {
+  const int64_t n = weight.dim(0);
+  const auto value_bytes = static_cast<int64_t>(DTypeBytes(weight.dtype()));
+  const int64_t used_bytes = weight.dim(1) * value_bytes;
+  const int64_t row_bytes = PaddedValues(weight.dim(1)) * value_bytes;
+  WEIR_ASSIGN_OR_RETURN(DeviceBuffer packed, device.Allocate(n * row_bytes));
+  Stream& stream = device.stream();
+  const auto* source = static_cast<const std::byte*>(weight.raw());
+  if (weight.row_stride() * value_bytes == row_bytes && used_bytes == row_bytes) {
+    stream.CopyToDevice(packed.data(), source, n * row_bytes);
+    WEIR_RETURN_IF_ERROR(stream.Synchronize());
+    return packed;
+  }
+  constexpr int64_t kPieceBytes = int64_t{16} << 20;
+  const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, n);
+  std::vector<std::byte> rows(static_cast<size_t>(piece * row_bytes));  // padding stays zero
+  for (int64_t begin = 0; begin < n; begin += piece) {
+    const int64_t count = std::min(piece, n - begin);
+    for (int64_t r = 0; r < count; ++r)
+      std::memcpy(rows.data() + r * row_bytes, source + (begin + r) * weight.row_stride() * value_bytes,
+                  static_cast<size_t>(used_bytes));
+    stream.CopyToDevice(packed.data() + begin * row_bytes, rows.data(), count * row_bytes);
+    WEIR_RETURN_IF_ERROR(stream.Synchronize());  // `rows` is filled again
+  }
+  return packed;
+}
+
+void MatmulCuda(const MatmulArgs& args, Stream& stream) {
+  const PackedMatrix& weight = *args.weight;
+  WEIR_CHECK(stream.backend() == Backend::kCuda);
+  WEIR_CHECK(args.x.rank() == 2 && args.y.rank() == 2 && args.y.dim(0) == args.x.dim(0));
+  WEIR_CHECK(args.x.dim(1) == weight.k() && args.y.dim(1) == weight.n());
+  WEIR_CHECK(args.bias.empty() || args.bias.num_elements() == weight.n());
+  CudaMatmul a;
+  a.m = args.x.dim(0);
+  a.n = weight.n();
+  a.k = weight.k();
+  if (a.m == 0) return;
+  a.x = args.x.data<float>();
+  a.w = reinterpret_cast<const unsigned char*>(weight.data());
+  a.bias = args.bias.empty() ? nullptr : args.bias.data<float>();
+  a.y = args.y.data<float>();
+  a.x_stride = args.x.row_stride();
+  a.y_stride = args.y.row_stride();
+  a.w_row_bytes = PaddedValues(a.k) * static_cast<int64_t>(DTypeBytes(weight.dtype()));
+  a.accumulate = args.accumulate;
+  const auto native = static_cast<cudaStream_t>(stream.native());
+  const CudaMatmulForm form = ChooseCudaMatmulForm(a.m, a.n);
+  if (weight.dtype() == DType::kBF16)
+    LaunchCudaMatmulBf16(a, form, native);
+  else
+    LaunchCudaMatmulF32(a, form, native);
+}
+
+// Packed rows are plain rows here. The view is read only: GatherRowsCuda does not write its table.
+void GatherPackedRowsCuda(const GatherPackedRowsArgs& args, Stream& stream) {
+  WEIR_CHECK(args.table != nullptr && args.y.rank() == 2 && args.y.dim(1) == args.table->k());
+  const PackedMatrix& table = *args.table;
+  const TensorView rows(const_cast<std::byte*>(table.data()), table.dtype(),
+                        {table.n(), PaddedValues(table.k())});
+  GatherRowsCuda({rows.Columns(0, table.k()), args.index, args.y}, stream);
+}
+
+}  // namespace weir

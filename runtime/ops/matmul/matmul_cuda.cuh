@@ -1,0 +1,103 @@
+// What the kernels of matmul share: how the sum over k is cut, how a piece of W comes into shared memory, and
+// how an output is finished.
+//
+// The order of a sum, which is the law of this op: k is cut into chunks of 128 bytes of W (64 bf16 or 32
+// f32), and the chunks into kSegments runs of consecutive chunks whose borders depend on k alone. A segment
+// is one chain from zero in ascending k: of mma.sync steps of 16 with W as their A and x as their B, or of
+// fused multiply-adds. The total is ((0 + segment 0) + segment 1) + ... in f32; then bias, then the old y.
+// Forms differ in who computes a segment, never in this order.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "runtime/device/cuda_launch.cuh"
+#include "runtime/device/cuda_ptx.cuh"
+#include "runtime/ops/matmul/matmul_cuda.h"
+
+namespace weir::cuda_matmul {
+
+inline constexpr int kLanes = 32;
+inline constexpr int kChunkBytes = 128;
+inline constexpr int kUnits = kChunkBytes / 16;  // of a row's chunk
+inline constexpr int kSegments = 8;
+
+// Chunk at which a segment begins; segment kSegments begins where the last one ends. Some are empty where
+// there are fewer chunks than segments: they add +0 to a total that is never -0.
+__host__ __device__ __forceinline__ int64_t SegmentBegin(int64_t chunks, int segment) {
+  return chunks * segment / kSegments;
+}
+
+// Walks the chunks of one thread that computes all segments.
+struct SegmentWalk {
+  int64_t chunks;
+  int segment = 0;
+  // Whether `chunk` is the last of its segment; to be asked for every chunk in turn.
+  __device__ __forceinline__ bool EndsWith(int64_t chunk) {
+    if (SegmentBegin(chunks, segment + 1) > chunk + 1) return false;
+    while (segment < kSegments && SegmentBegin(chunks, segment + 1) <= chunk + 1) ++segment;
+    return true;
+  }
+};
+
+// Where 16-byte unit `unit` of row `row` lies in a chunk of rows: eight rows' same units, or one row's eight
+// units, are in all 32 banks.
+__device__ __forceinline__ int UnitIndex(int row, int unit) { return row * kUnits + (unit ^ (row & 7)); }
+
+// Starts the copy of chunk `chunk` of W's rows from first_row on; zeros beyond n and beyond the row. Thread
+// `thread` of kThreads.
+template <int kRows, int kThreads>
+__device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_row, int64_t chunk, int thread,
+                                            uint4* stage) {
+  static_assert(kRows * kUnits % kThreads == 0);
+#pragma unroll
+  for (int i = 0; i < kRows * kUnits / kThreads; ++i) {
+    const int index = thread + i * kThreads;
+    const int row = index / kUnits;
+    const int unit = index % kUnits;
+    const int64_t at = chunk * kChunkBytes + unit * 16;
+    const bool valid = first_row + row < a.n && at < a.w_row_bytes;
+    CpAsync16(stage + UnitIndex(row, unit), valid ? a.w + (first_row + row) * a.w_row_bytes + at : a.w,
+              valid);
+  }
+}
+
+// Four values of a row of x from k on; zero beyond it, and where row is null.
+__device__ __forceinline__ float4 LoadX4(const CudaMatmul& a, const float* row, int64_t k) {
+  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (row == nullptr || k >= a.k) return v;
+  if (a.x_vector && k + 4 <= a.k) return *reinterpret_cast<const float4*>(row + k);
+  v.x = row[k];
+  if (k + 1 < a.k) v.y = row[k + 1];
+  if (k + 2 < a.k) v.z = row[k + 2];
+  if (k + 3 < a.k) v.w = row[k + 3];
+  return v;
+}
+
+__device__ __forceinline__ const float* XRow(const CudaMatmul& a, int64_t row) {
+  return row < a.m ? a.x + row * a.x_stride : nullptr;
+}
+
+// Writes output (row, column) of y, if it exists.
+__device__ __forceinline__ void WriteOutput(const CudaMatmul& a, int64_t row, int64_t column, float total) {
+  if (row >= a.m || column >= a.n) return;
+  float* const y = a.y + row * a.y_stride + column;
+  if (a.bias != nullptr) total = __fadd_rn(total, a.bias[column]);
+  if (a.accumulate) total = __fadd_rn(*y, total);
+  *y = total;
+}
+
+inline bool VectorLoads(const CudaMatmul& a) {
+  return reinterpret_cast<uintptr_t>(a.x) % 16 == 0 && a.x_stride % 4 == 0;
+}
+
+__host__ __device__ __forceinline__ constexpr int64_t DivideUp(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+inline dim3 OutputGrid(const CudaMatmul& a, int columns, int rows) {
+  return dim3(static_cast<unsigned>(DivideUp(a.n, columns)), static_cast<unsigned>(DivideUp(a.m, rows)));
+}
+
+}  // namespace weir::cuda_matmul

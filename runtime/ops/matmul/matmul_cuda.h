@@ -1,0 +1,39 @@
+// What the CUDA kernels of matmul are given: plain pointers to device memory, so that the .cu files need
+// neither Abseil nor the op's own header.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace weir {
+
+// y = x Wᵀ (+ bias) (+ y). Strides are elements between two rows.
+struct CudaMatmul {
+  const float* x = nullptr;          // [m, k]
+  const unsigned char* w = nullptr;  // [n, w_row_bytes]: rows of bf16 or f32, zero from k on
+  const float* bias = nullptr;       // [n] or null
+  float* y = nullptr;                // [m, n]
+  int64_t x_stride = 0, y_stride = 0;
+  int64_t m = 0, n = 0, k = 0;
+  int64_t w_row_bytes = 0;  // a multiple of 16; w is aligned to 16 bytes
+  bool accumulate = false;
+  bool x_vector = false;  // rows of x are aligned to 16 bytes; set by the launch functions
+};
+
+// Every form gives an output the same sequence of operations, so that the choice shows in the time alone.
+enum class CudaMatmulForm : uint8_t {
+  kStream,  // few rows of x: a block streams few rows of W, its warps share out k
+  kTile64,  // 64 x 64 outputs a block
+  kTile128,
+};
+
+// What is fastest for these sizes.
+CudaMatmulForm ChooseCudaMatmulForm(int64_t m, int64_t n);
+
+// x is rounded to bf16, sums are f32. m, n and k are at least 1.
+void LaunchCudaMatmulBf16(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t stream);
+// f32 throughout. kTile128 is kTile64 here.
+void LaunchCudaMatmulF32(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t stream);
+
+}  // namespace weir
