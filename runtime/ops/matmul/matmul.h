@@ -42,7 +42,8 @@ struct MatmulArgs {
 
 // A row of y depends on its row of x alone, bit for bit, whatever m, its place among the rows and the number
 // of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise.)
-// Denormals count as zero on the CPU. Never allocates after the calling thread's first call with the largest m and k.
+// Denormals count as zero on the CPU. Never allocates after the calling thread's first call with the largest
+// m and k.
 void MatmulCpu(const MatmulArgs& args, Stream& stream);
 WEIR_CUDA_COLUMN void MatmulCuda(const MatmulArgs& args, Stream& stream);
 // Double precision; rounds activations to bf16 where the weight is bf16. x f32 [m, k], weight f32 or bf16

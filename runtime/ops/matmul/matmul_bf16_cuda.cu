@@ -67,8 +67,8 @@ template <int kRowTiles, int kColTiles>
 constexpr int kStreamStages = kRowTiles == 1 ? 4 : 3;
 
 template <int kRowTiles, int kColTiles>
-constexpr size_t kStreamBytes = size_t{kSegments} * kStreamStages<kRowTiles, kColTiles> * kRowTiles* kTile*
-    kChunkBytes;
+constexpr size_t kStreamBytes =
+    size_t{kSegments} * kStreamStages<kRowTiles, kColTiles>* kRowTiles* kTile* kChunkBytes;
 
 // A block owns 16 kRowTiles columns and 8 kColTiles rows of y. Each warp streams its segment of W through
 // stages of its own, with no barrier but its own; x goes from memory to registers.
@@ -91,8 +91,7 @@ __global__ void __launch_bounds__(kStreamThreads) StreamBf16(CudaMatmul a) {
 
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    if (begin + i < end)
-      CopyWeights<kRows, kLanes>(a, first_n, begin + i, lane, stages + i * kRows * kUnits);
+    if (begin + i < end) CopyWeights<kRows, kLanes>(a, first_n, begin + i, lane, stages + i * kRows * kUnits);
     CpAsyncCommit();
   }
   StreamedX<kColTiles> x;
@@ -113,7 +112,8 @@ __global__ void __launch_bounds__(kStreamThreads) StreamBf16(CudaMatmul a) {
     __syncwarp();  // all lanes' copies have come, and nobody reads the stage before this one any more
     const int64_t ahead = chunk + kStages - 1;
     const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
-    if (ahead < end) CopyWeights<kRows, kLanes>(a, first_n, ahead, lane, stages + free_stage * kRows * kUnits);
+    if (ahead < end)
+      CopyWeights<kRows, kLanes>(a, first_n, ahead, lane, stages + free_stage * kRows * kUnits);
     CpAsyncCommit();
     if (chunk + 1 < end) x.Load(a, rows, chunk + 1, lane);
 #pragma unroll
@@ -170,7 +170,7 @@ struct TileShape {
   static constexpr int kThreads = kWarpsN * kWarpsM * kLanes;
   static constexpr int kRowTiles = kN / kWarpsN / kTile;  // of a warp
   static constexpr int kColTiles = kM / kWarpsM / kCols;
-  static_assert(kColTiles % 2 == 0);  // an ldmatrix brings two
+  static_assert(kColTiles % 2 == 0);                          // an ldmatrix brings two
   static constexpr int kMinBlocks = kThreads == 128 ? 2 : 1;  // a multiprocessor; bounds the registers
   static constexpr size_t kBytes = size_t{kStages * kN + 2 * kM} * kChunkBytes;
 };
@@ -216,8 +216,8 @@ __device__ __forceinline__ void MultiplyChunk(const uint4* w_stage, const uint4*
 #pragma unroll
     for (int j = 0; j < Shape::kColTiles; j += 2) {
       uint32_t both[4];
-      LdMatrix4(both, x_stage + UnitIndex(column + j * kCols + lane / 16 * 8 + lane % 8,
-                                          step * 2 + lane / 8 % 2));
+      LdMatrix4(both,
+                x_stage + UnitIndex(column + j * kCols + lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
       b[j][0] = both[0];
       b[j][1] = both[1];
       b[j + 1][0] = both[2];
