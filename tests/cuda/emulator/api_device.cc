@@ -1,5 +1,5 @@
 // The runtime API: devices, errors, kernels' attributes.
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdio>

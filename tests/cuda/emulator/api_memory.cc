@@ -1,5 +1,5 @@
 // The runtime API: memory and copies.
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <cstdlib>
 #include <cstring>

@@ -1,5 +1,5 @@
 // The runtime API: streams, events, captures and graphs.
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 

@@ -35,7 +35,7 @@ void AsyncCopy16(void* dst, const void* src, bool valid) {
          static_cast<const void*>(dst), src);
   const AsyncCopy copy{dst, valid ? src : nullptr, MovesAtOnce()};
   if (copy.src != nullptr) OnRead(copy.src, kCopyBytes, pc);
-  OnWrite(dst, kCopyBytes, pc);
+  OnAsyncWrite(dst, kCopyBytes, pc);
   if (copy.early) Move(copy);
   current_thread->open_copies.push_back(copy);
 }
@@ -51,7 +51,7 @@ void AsyncWait(int pending) {
   DeviceThread& me = *current_thread;
   while (me.committed_copies.size() > static_cast<size_t>(pending)) {
     for (const AsyncCopy& copy : me.committed_copies.front()) {
-      OnWrite(copy.dst, kCopyBytes, pc);
+      OnAsyncWritten(copy.dst, kCopyBytes, pc);
       if (!copy.early) Move(copy);
     }
     me.committed_copies.pop_front();

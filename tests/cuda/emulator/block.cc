@@ -1,6 +1,6 @@
 #include "tests/cuda/emulator/block.h"
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -51,6 +51,10 @@ bool Block::IsStackGuard(const void* address) const {
          static_cast<size_t>(static_cast<const char*>(address) - stacks_) % kStackStride < kGuardBytes;
 }
 
+bool Block::OwnsStack(const DeviceThread& thread, const void* address) {
+  return address >= thread.stack && address < thread.stack + kStackBytes;
+}
+
 bool Block::IsParameter(const void* address) const {
   if (call_ == nullptr) return false;
   const auto* const first = static_cast<const char*>(call_->parameters.get());
@@ -90,7 +94,6 @@ void Block::StartThreads(dim3 size) {
     t.clock[t.lane] = 1;
     warp.lanes[t.lane] = &t;
     warp.exist |= 1u << t.lane;
-    if (abandoned_) Unpoison(t.stack, kStackBytes);  // frames that nobody left in order
     t.fiber.Start(t.stack, kStackBytes, &Block::ThreadMain);
   }
   const bool descending = Options().schedule == Schedule::kGreedyFirstWarp;  // who is pushed last runs first
@@ -105,8 +108,8 @@ bool Block::Run(const KernelCall& call, uint3 index) {
   num_done_ = 0;
   barrier_ = BarrierState{};
   ready_.Clear();
-  StartThreads(blockDim);
   abandoned_ = false;
+  StartThreads(blockDim);
   host_.BecomeHost();
   SwitchTo(nullptr, NextThread(), false);
   ++blocks_run_;
@@ -115,6 +118,8 @@ bool Block::Run(const KernelCall& call, uint3 index) {
     SetStickyError(cudaErrorLaunchFailure);
     abandoned_ = true;
   }
+  if (abandoned_)  // frames that nobody left in order
+    for (unsigned i = 0; i < num_threads_; ++i) Unpoison(threads_[i].stack, kStackBytes);
   call_ = nullptr;
   return !abandoned_;
 }

@@ -45,6 +45,7 @@ class Block {
   bool IsParameter(const void* address) const;
   bool IsStack(const void* address) const { return address >= stacks_ && address < stacks_end_; }
   bool IsStackGuard(const void* address) const;
+  static bool OwnsStack(const DeviceThread& thread, const void* address);
   uint64_t blocks_run() const { return blocks_run_; }
   std::mt19937_64& random() { return random_; }
 

@@ -1,7 +1,9 @@
 // The part of cuBLASLt that the product uses, behind NVIDIA's own header: D = alpha op(A) op(B) + beta C by
 // plain loops. What is not emulated is refused, so nothing is computed differently in silence.
 #include <cublasLt.h>
-#include <cuda_runtime.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
 
 #include <cstring>
 #include <string>

@@ -15,6 +15,9 @@
 #define __launch_bounds__(...)
 #undef __constant__
 #define __constant__
+// Would be each thread's own.
+#undef __shared__
+#define __shared__ error_use_StaticShared_or_DynamicShared_instead_of_a_shared_variable
 
 // Plain variables, rewritten at each switch of threads: as macros they would break
 // cudaLaunchConfig_t::blockDim.
@@ -215,38 +218,38 @@ inline void __threadfence_system() { weir::emulator::OnFence(); }
 
 // ---- atomics
 template <class T>
-T atomicAdd(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicAdd(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return static_cast<T>(a + b); });
 }
 template <class T>
-T atomicSub(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicSub(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return static_cast<T>(a - b); });
 }
 template <class T>
-T atomicMax(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicMax(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return a > b ? a : b; });
 }
 template <class T>
-T atomicMin(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicMin(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return a < b ? a : b; });
 }
 template <class T>
-T atomicExch(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicExch(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T, T b) { return b; });
 }
 template <class T>
-T atomicOr(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicOr(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return static_cast<T>(a | b); });
 }
 template <class T>
-T atomicAnd(T* address, std::type_identity_t<T> value) {
+__forceinline__ T atomicAnd(T* address, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [](T a, T b) { return static_cast<T>(a & b); });
 }
 template <class T>
-T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+__forceinline__ T atomicCAS(T* address, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
   return weir::emulator::AtomicUpdate(address, value, [expected](T a, T b) { return a == expected ? b : a; });
 }
-inline unsigned atomicInc(unsigned* address, unsigned limit) {
+__forceinline__ unsigned atomicInc(unsigned* address, unsigned limit) {
   return weir::emulator::AtomicUpdate(address, limit,
                                       [](unsigned a, unsigned b) { return a >= b ? 0 : a + 1; });
 }

@@ -32,6 +32,9 @@ unsigned ActiveMask();
 void OnRead(const void* address, size_t bytes, const void* pc);
 void OnWrite(const void* address, size_t bytes, const void* pc);
 void OnAtomic(const void* address, size_t bytes, const void* pc);
+// The bytes that a cp.async writes, from the instruction until the wait for it is over.
+void OnAsyncWrite(const void* address, size_t bytes, const void* pc);
+void OnAsyncWritten(const void* address, size_t bytes, const void* pc);
 // __threadfence: what this block wrote is visible to blocks that see it is done.
 void OnFence();
 

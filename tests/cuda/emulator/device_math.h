@@ -66,21 +66,21 @@ inline unsigned __brev(unsigned x) {
   return reversed;
 }
 
-// Loads and stores with a hint.
+// Loads and stores with a hint. Inlined, so that the line of an access is the caller's.
 template <class T>
-T __ldg(const T* address) {
+__forceinline__ T __ldg(const T* address) {
   return *address;
 }
 template <class T>
-T __ldcs(const T* address) {
+__forceinline__ T __ldcs(const T* address) {
   return *address;
 }
 template <class T>
-T __ldcg(const T* address) {
+__forceinline__ T __ldcg(const T* address) {
   return *address;
 }
 template <class T>
-void __stcs(T* address, T value) {
+__forceinline__ void __stcs(T* address, T value) {
   *address = value;
 }
 

@@ -92,12 +92,12 @@ inline void LdMatrix4Trans(uint32_t (&r)[4], const void* row,
 }
 
 // cp.async.cg.shared.global of 16 bytes; zeros when not valid.
-inline void CpAsync16(void* dst, const void* src, bool valid = true) {
+__forceinline__ void CpAsync16(void* dst, const void* src, bool valid = true) {
   emulator::AsyncCopy16(dst, src, valid);
 }
-inline void CpAsyncCommit() { emulator::AsyncCommit(); }
+__forceinline__ void CpAsyncCommit() { emulator::AsyncCommit(); }
 template <int kPending>
-void CpAsyncWait() {
+__forceinline__ void CpAsyncWait() {
   emulator::AsyncWait(kPending);
 }
 

@@ -7,6 +7,8 @@ namespace weir::emulator {
 void OnRead(const void*, size_t, const void*) {}
 void OnWrite(const void*, size_t, const void*) {}
 void OnAtomic(const void*, size_t, const void*) {}
+void OnAsyncWrite(const void*, size_t, const void*) {}
+void OnAsyncWritten(const void*, size_t, const void*) {}
 bool HasMemoryChecker() { return false; }
 void OnDeviceFree(uintptr_t) {}
 

@@ -20,6 +20,8 @@ class ReportList {
     const std::lock_guard lock(mutex_);
     if (Options().print_reports) fmt::print(stderr, "CUDA emulator, {}: {}\n", ReportName(kind), text);
     reports_.push_back({kind, std::move(text)});
+    if (exiting_ && !Options().collect_reports)
+      std::abort();  // in a destructor, when the exit code is settled
   }
   std::vector<Report> All() {
     const std::lock_guard lock(mutex_);
@@ -33,6 +35,7 @@ class ReportList {
  private:
   ReportList() {
     std::atexit([] {
+      Get().exiting_ = true;
       if (Options().collect_reports || Reports().empty()) return;
       fmt::print(stderr, "CUDA emulator: the process ends with {} report(s)\n", Reports().size());
       std::fflush(nullptr);
@@ -42,6 +45,7 @@ class ReportList {
 
   std::mutex mutex_;
   std::vector<Report> reports_;
+  bool exiting_ = false;
 };
 
 // WEIR_EMULATOR="devices=0,memory=1073741824,schedule=random,seed=7", for servers that a test starts.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "tests/cuda/emulator/device_heap.h"
 #include "tests/cuda/emulator/device_state.h"
 
 namespace weir::emulator {
@@ -30,6 +31,7 @@ CUstream_st* Streams::Create(unsigned flags) {
 
 void Streams::Destroy(CUstream_st* stream) {
   Drain(*stream);  // a GPU would go on with it by itself
+  if (stream->capture != nullptr) stream->capture->invalidated = true;
   streams_.erase(stream);
 }
 
@@ -53,11 +55,15 @@ void Streams::RunNext(CUstream_st& stream) {
   operation();
 }
 
+// Device memory is made accessible once for all of it, since that takes a system call for each allocation.
 void Streams::Drain(CUstream_st& stream) {
+  if (stream.queue.empty()) return;
+  const DeviceHeap::Access access;
   while (!stream.queue.empty()) RunNext(stream);
 }
 
 void Streams::DrainUntil(CUstream_st& stream, const EventPoint& point) {
+  const DeviceHeap::Access access;
   while (!point.reached && !stream.queue.empty()) RunNext(stream);
 }
 

@@ -3,7 +3,6 @@
 #include <link.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -40,20 +39,39 @@ struct SourcePlace {
   std::string function, line;
 };
 
+bool ReadLine(FILE* file, std::string* line) {
+  line->clear();
+  int c = std::fgetc(file);
+  for (; c != EOF && c != '\n'; c = std::fgetc(file)) *line += static_cast<char>(c);
+  return c != EOF;
+}
+
+// "dir/file.cu:12 (discriminator 3)" -> "file.cu:12"
+std::string ShortPlace(const std::string& place) {
+  const std::string line = place.substr(0, place.find(" (disc"));
+  return line.substr(line.rfind('/') + 1);
+}
+
+// Of the inlined functions at an address, which come from the innermost to the outermost: the line in the
+// innermost that is not the emulator's own, the name of the outermost.
 SourcePlace Ask(const void* address) {
+  const std::string unknown = fmt::format("{}", address);
   LoadedAddress loaded{reinterpret_cast<uintptr_t>(address), "", 0};
-  if (dl_iterate_phdr(&FindSegment, &loaded) == 0)
-    return {fmt::format("{}", address), fmt::format("{}", address)};
+  if (dl_iterate_phdr(&FindSegment, &loaded) == 0) return {unknown, unknown};
   const std::string command =
-      fmt::format("addr2line -Csf -e '{}' {:#x} 2>/dev/null", loaded.file, loaded.in_file);
-  std::array<std::string, 2> lines;
+      fmt::format("addr2line -iCf -e '{}' {:#x} 2>/dev/null", loaded.file, loaded.in_file);
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
-  if (pipe == nullptr) return {fmt::format("{}", address), fmt::format("{}", address)};
-  for (std::string& line : lines) {
-    for (int c = std::fgetc(pipe.get()); c != EOF && c != '\n'; c = std::fgetc(pipe.get()))
-      line += static_cast<char>(c);
+  if (pipe == nullptr) return {unknown, unknown};
+  SourcePlace found{unknown, ""};
+  std::string function, place, innermost;
+  while (ReadLine(pipe.get(), &function) && ReadLine(pipe.get(), &place)) {
+    found.function = function;
+    if (innermost.empty()) innermost = ShortPlace(place);
+    if (found.line.empty() && place.find("tests/cuda/emulator/") == std::string::npos)
+      found.line = ShortPlace(place);
   }
-  return {lines[0], lines[1].substr(0, lines[1].find(" (disc"))};
+  if (found.line.empty()) found.line = innermost.empty() ? unknown : innermost;
+  return found;
 }
 
 const SourcePlace& Lookup(const void* address) {
