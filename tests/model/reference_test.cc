@@ -89,7 +89,7 @@ class Zoo : public ::testing::TestWithParam<std::string> {};
 
 // expected.json was computed in f32 on the bf16 weights.
 TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
-  const std::string folder = std::string(WEIR_SOURCE_DIR "/model/zoo/") + GetParam();
+  const std::string folder = WEIR_SOURCE_DIR "/model/zoo/tales-" + GetParam();
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
   LoadOptions f32;
   f32.f32_weights = true;
@@ -113,7 +113,7 @@ TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
 
 // As served, each product rounds its activations to bf16 first, and softmax keeps keys and values in 16 bits.
 TEST_P(Zoo, AsServedLogitsStayWithinTheBoundOfBf16) {
-  const std::string folder = std::string(WEIR_SOURCE_DIR "/model/zoo/") + GetParam();
+  const std::string folder = WEIR_SOURCE_DIR "/model/zoo/tales-" + GetParam();
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, {});
   ASSERT_TRUE(model.ok()) << model.status();
@@ -130,10 +130,9 @@ TEST_P(Zoo, AsServedLogitsStayWithinTheBoundOfBf16) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Twins, Zoo, ::testing::Values("tales-linear", "tales-softmax"),
-                         [](const auto& test) {
-                           return test.param == "tales-linear" ? "Linear" : "Softmax";
-                         });
+INSTANTIATE_TEST_SUITE_P(Twins, Zoo,
+                         ::testing::Values("linear", "mamba", "mamba2", "performer", "softmax"),
+                         [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace weir::testing
