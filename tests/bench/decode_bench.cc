@@ -70,6 +70,7 @@ struct Setup {
   std::vector<ModelHarness::Sequence> sequences;
   std::vector<int32_t> tokens;
 
+  Setup() { TheDevice(); }  // so that it outlives the memory that is held here
   ~Setup() { sequences.clear(); }
 
   // True when a new harness was made.
@@ -259,6 +260,7 @@ BENCHMARK_CAPTURE(BM_Prefill, mamba2, "mamba2", kMamba2Aim)
     ->Iterations(5)
     ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Load, mamba, "mamba")->Iterations(3)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Load, mamba2, "mamba2")->Iterations(3)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace weir::bench
