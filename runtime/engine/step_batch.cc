@@ -31,6 +31,7 @@ absl::StatusOr<StepBatch> StepBatch::Create(int max_tokens, int max_seqs, int ma
 
 void StepBatch::Clear() {
   num_tokens_ = num_seqs_ = num_logits_ = max_seq_tokens_ = 0;
+  max_positions_ = 0;
   HostArray<int32_t>(cu_seqlens_)[0] = 0;
 }
 
@@ -47,6 +48,7 @@ void StepBatch::AddRun(int slot, int64_t position, std::span<const int32_t> toke
   }
   num_tokens_ += n;
   max_seq_tokens_ = std::max(max_seq_tokens_, n);
+  max_positions_ = std::max(max_positions_, position + n);
   HostArray<int32_t>(cu_seqlens_)[++num_seqs_] = num_tokens_;
 }
 
@@ -60,6 +62,7 @@ StepInput StepBatch::Upload(Stream& stream) {
   input.batch.num_tokens = num_tokens_;
   input.batch.num_seqs = num_seqs_;
   input.batch.max_seq_tokens = max_seq_tokens_;
+  input.batch.max_positions = max_positions_;
   input.batch.cu_seqlens = view(cu_seqlens_, DType::kI32, num_seqs_ + 1);
   input.batch.slots = view(slots_, DType::kI32, num_seqs_);
   input.batch.positions = view(positions_, DType::kI64, num_seqs_);

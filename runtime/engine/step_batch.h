@@ -35,6 +35,7 @@ class StepBatch {
   int num_seqs_ = 0;
   int num_logits_ = 0;
   int max_seq_tokens_ = 0;
+  int64_t max_positions_ = 0;
   int64_t max_blocks_ = 0;
   // Offsets in bytes into `host_` and `buffer_`, which have the same layout.
   int64_t positions_ = 0, token_ids_ = 0, cu_seqlens_ = 0, slots_ = 0, logit_rows_ = 0, block_tables_ = 0;

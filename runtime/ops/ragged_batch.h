@@ -25,6 +25,7 @@ struct RaggedBatch {
   TensorView positions;    // i64 [num_seqs]; absolute position of the run's first token
   TensorView
       block_tables;  // i32 [num_seqs, max_blocks]; KV blocks of each run in order; empty without paged state
+  int64_t max_positions = 0;  // every token's position is below it; 0: as far as block_tables reach
 };
 
 }  // namespace weir

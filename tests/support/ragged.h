@@ -1,6 +1,7 @@
 // A RaggedBatch with its index tensors, made from a list of runs.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,7 @@ class Ragged {
       slots_.push_back(run.slot);
       positions_.push_back(run.position);
       batch_.max_seq_tokens = run.tokens > batch_.max_seq_tokens ? run.tokens : batch_.max_seq_tokens;
+      batch_.max_positions = std::max(batch_.max_positions, run.position + run.tokens);
     }
     batch_.num_tokens = cu_seqlens_.back();
     batch_.num_seqs = static_cast<int>(runs.size());

@@ -20,7 +20,12 @@ inline float Bf16Half(uint32_t pair, int half) {
   return __uint_as_float(half != 0 ? pair & 0xffff0000u : pair << 16);
 }
 
-inline void MultiplyTiles(void* const* lanes, unsigned mask) {
+inline float F16Half(uint32_t pair, int half) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(half != 0 ? pair >> 16 : pair)));
+}
+
+template <float (*kHalf)(uint32_t, int)>
+void MultiplyTiles(void* const* lanes, unsigned mask) {
   if (mask != 0xffffffffu) FailPartialWarp("mma.sync", mask);
   float a[16][16], b[16][8], d[16][8];
   const auto each_d = [&](auto visit) {
@@ -33,8 +38,8 @@ inline void MultiplyTiles(void* const* lanes, unsigned mask) {
     const auto* const m = static_cast<MmaLane*>(lanes[lane]);
     const int group = lane / 4, column = lane % 4 * 2;
     for (int i = 0; i < 8; ++i)
-      a[group + i / 2 % 2 * 8][column + i % 2 + i / 4 * 8] = Bf16Half(m->a[i / 2], i % 2);
-    for (int i = 0; i < 4; ++i) b[column + i % 2 + i / 2 * 8][group] = Bf16Half(m->b[i / 2], i % 2);
+      a[group + i / 2 % 2 * 8][column + i % 2 + i / 4 * 8] = kHalf(m->a[i / 2], i % 2);
+    for (int i = 0; i < 4; ++i) b[column + i % 2 + i / 2 * 8][group] = kHalf(m->b[i / 2], i % 2);
   }
   for (int row = 0; row < 16; ++row)
     for (int column = 0; column < 8; ++column)
@@ -79,7 +84,14 @@ void LoadMatrix(uint32_t* r, const void* row, Site site) {
 inline void MmaBf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                     emulator::Site site = emulator::Site::current()) {
   emulator::MmaLane lane{d, a, b};
-  emulator::WarpRendezvous(0xffffffffu, &lane, &emulator::MultiplyTiles, false, site);
+  emulator::WarpRendezvous(0xffffffffu, &lane, &emulator::MultiplyTiles<emulator::Bf16Half>, false, site);
+}
+
+// The same of f16: mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32
+inline void MmaF16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                   emulator::Site site = emulator::Site::current()) {
+  emulator::MmaLane lane{d, a, b};
+  emulator::WarpRendezvous(0xffffffffu, &lane, &emulator::MultiplyTiles<emulator::F16Half>, false, site);
 }
 
 // ldmatrix.sync.aligned.m8n8.x4.shared.b16: lane i names row i % 8 of matrix i / 8.
