@@ -7,7 +7,7 @@
 //   - whatever the number of threads;
 //   - however the sequence was split into runs: prefill and decode of one position agree;
 //   - whatever lies in the unwritten tail of a block or in later positions (NaN included).
-// It differs between instruction sets (SSE, AVX2, AVX-512), within rounding.
+// It differs between instruction sets (SSE, AVX2, AVX-512) and from CPU to GPU, within rounding.
 #pragma once
 
 #include "runtime/device/kernel.h"
@@ -50,7 +50,8 @@ struct AttentionArgs {
 };
 
 // Scratch for any batch of up to `max_tokens` tokens at positions below `max_positions`: linear in
-// max_positions (one partial sum per piece and head of the longest sequence), constant in max_tokens.
+// max_positions (one partial sum per piece and head of the longest sequence), constant in max_tokens. More
+// makes decode quicker on GPUs, where runs whose partial sums do not fit together wait for each other.
 int64_t AttentionScratchElements(int max_tokens, int64_t max_positions, int num_heads, int head_dim,
                                  int num_threads);
 
