@@ -1,6 +1,8 @@
 // y = x Wᵀ (+ bias) (+ y): the projection of every layer.
 #pragma once
 
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "runtime/device/device.h"
 #include "runtime/device/kernel.h"
@@ -23,13 +25,15 @@ class PackedMatrix {
   int64_t k() const { return k_; }
   // On the CPU with n rounded up to 32 and k to the pair of a bf16; on CUDA with k rounded up to 8.
   int64_t bytes() const { return buffer_.bytes(); }
-  const std::byte* data() const { return buffer_.data(); }  // on the device
+  const std::byte* data() const { return buffer_.data(); }        // on the device
+  const DeviceBuffer* scratch() const { return scratch_.get(); }  // shared with other matrices; may be null
 
  private:
   DType dtype_ = DType::kF32;
   int64_t n_ = 0;
   int64_t k_ = 0;
   DeviceBuffer buffer_;
+  std::shared_ptr<const DeviceBuffer> scratch_;
 };
 
 struct MatmulArgs {

@@ -1,5 +1,5 @@
-// bf16 weights on the tensor cores. Least traffic from device memory: W once (2 n k bytes) where one row of
-// blocks covers m, and x and y once each; x comes again from the L2 cache for every column of blocks.
+// bf16 weights on the tensor cores. Device memory must move W once (2 n k bytes), and x and y once each (4 m
+// k and 4 m n). The rest comes from the L2 cache: x for every column of blocks, W for every row of them.
 #include <cuda_bf16.h>
 
 #include <cstring>
@@ -163,45 +163,43 @@ void LaunchStream(const CudaMatmul& a, cudaStream_t stream) {
 
 // ---- kTile64 and kTile128: a block computes all segments, one after the other.
 
-template <int kN_, int kM_, int kWarpsN_, int kWarpsM_, int kStages_>
+constexpr int kRoundThreads = 128;
+constexpr int kRoundValues = 8;  // a thread
+
+// x in bf16, rows padded with zeros as those of W: once here instead of in every column of blocks.
+// grid: (pieces of a row, rows).
+__global__ void __launch_bounds__(kRoundThreads) RoundX(CudaMatmul a) {
+  const int64_t k = (static_cast<int64_t>(blockIdx.x) * kRoundThreads + threadIdx.x) * kRoundValues;
+  const int64_t at = k * 2;
+  if (at >= a.w_row_bytes) return;
+  const float* const row = XRow(a, blockIdx.y);
+  const float4 low = LoadX4(a, row, k);
+  const float4 high = LoadX4(a, row, k + 4);
+  *reinterpret_cast<uint4*>(a.scratch + blockIdx.y * a.w_row_bytes + at) = make_uint4(
+      RoundPair(low.x, low.y), RoundPair(low.z, low.w), RoundPair(high.x, high.y), RoundPair(high.z, high.w));
+}
+
+template <int kN_, int kM_, int kWarpsN_, int kWarpsM_, int kStages_, int kMinBlocks_>
 struct TileShape {
   static constexpr int kN = kN_, kM = kM_, kWarpsN = kWarpsN_, kWarpsM = kWarpsM_;
-  static constexpr int kStages = kStages_;  // of W; x has two
+  static constexpr int kStages = kStages_;
+  static constexpr int kMinBlocks = kMinBlocks_;  // a multiprocessor; bounds the registers
   static constexpr int kThreads = kWarpsN * kWarpsM * kLanes;
   static constexpr int kRowTiles = kN / kWarpsN / kTile;  // of a warp
   static constexpr int kColTiles = kM / kWarpsM / kCols;
-  static_assert(kColTiles % 2 == 0);                          // an ldmatrix brings two
-  static constexpr int kMinBlocks = kThreads == 128 ? 2 : 1;  // a multiprocessor; bounds the registers
-  static constexpr size_t kBytes = size_t{kStages * kN + 2 * kM} * kChunkBytes;
-};
-using Tile64 = TileShape<64, 64, 2, 2, 4>;
-using Tile128 = TileShape<128, 128, 2, 4, 3>;
+  static_assert(kColTiles % 2 == 0);                      // an ldmatrix brings two
+  static constexpr int kStageUnits = (kN + kM) * kUnits;  // W's rows, then those of x
+  static constexpr size_t kBytes = size_t{kStages} * kStageUnits * sizeof(uint4);
 
-// A chunk of the block's rows of x on its way from memory, rounded, to shared memory.
-template <class Shape>
-struct StagedX {
-  static constexpr int kPerRow = kChunk / 4;  // threads
-  static constexpr int kLoads = Shape::kM * kPerRow / Shape::kThreads;
-  float4 v[kLoads];
-
-  __device__ __forceinline__ void Load(const CudaMatmul& a, int64_t first_m, int64_t chunk) {
+  __device__ static __forceinline__ void Copy(const CudaMatmul& a, int64_t first_n, int64_t first_m,
+                                              int64_t chunk, uint4* stage) {
     const int thread = static_cast<int>(threadIdx.x);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      v[i] = LoadX4(a, XRow(a, first_m + thread / kPerRow + i * (Shape::kThreads / kPerRow)),
-                    chunk * kChunk + thread % kPerRow * 4);
-  }
-  __device__ __forceinline__ void Store(uint4* stage) const {
-    const int thread = static_cast<int>(threadIdx.x);
-    const int column = thread % kPerRow;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int row = thread / kPerRow + i * (Shape::kThreads / kPerRow);
-      uint2* const at = reinterpret_cast<uint2*>(stage + UnitIndex(row, column / 2)) + column % 2;
-      *at = make_uint2(RoundPair(v[i].x, v[i].y), RoundPair(v[i].z, v[i].w));
-    }
+    CopyWeights<kN, kThreads>(a, first_n, chunk, thread, stage);
+    CopyChunk<kM, kThreads>(a.scratch, a.m, a.w_row_bytes, first_m, chunk, thread, stage + kN * kUnits);
   }
 };
+using Tile64 = TileShape<64, 64, 2, 2, 5, 2>;
+using Tile128 = TileShape<128, 128, 2, 4, 3, 1>;
 
 template <class Shape>
 using TileSums = float[Shape::kRowTiles][Shape::kColTiles][4];
@@ -249,27 +247,20 @@ __device__ __forceinline__ void FoldSegment(TileSums<Shape>& acc, TileSums<Shape
 template <class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks) TileBf16(CudaMatmul a) {
   constexpr int kStages = Shape::kStages;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % kLanes;
-  const int warp = thread / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int row = warp / Shape::kWarpsM * (Shape::kRowTiles * kTile);
   const int column = warp % Shape::kWarpsM * (Shape::kColTiles * kCols);
   const int64_t first_n = static_cast<int64_t>(blockIdx.x) * Shape::kN;
   const int64_t first_m = static_cast<int64_t>(blockIdx.y) * Shape::kM;
   const int64_t chunks = DivideUp(a.k, kChunk);
-  uint4* const w_stages = DynamicShared<uint4>();
-  uint4* const x_stages = w_stages + kStages * Shape::kN * kUnits;
+  uint4* const stages = DynamicShared<uint4>();
 
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) {
-    if (i < chunks)
-      CopyWeights<Shape::kN, Shape::kThreads>(a, first_n, i, thread, w_stages + i * Shape::kN * kUnits);
+    if (i < chunks) Shape::Copy(a, first_n, first_m, i, stages + i * Shape::kStageUnits);
     CpAsyncCommit();
   }
-  StagedX<Shape> x;
-  x.Load(a, first_m, 0);
-  x.Store(x_stages);
-
   TileSums<Shape> acc = {};
   TileSums<Shape> total = {};
   SegmentWalk walk{chunks};
@@ -279,15 +270,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks) TileBf16(C
     __syncthreads();  // this chunk is there, and nobody reads the chunk before it any more
     const int64_t ahead = chunk + kStages - 1;
     const int free_stage = stage == 0 ? kStages - 1 : stage - 1;
-    if (ahead < chunks)
-      CopyWeights<Shape::kN, Shape::kThreads>(a, first_n, ahead, thread,
-                                              w_stages + free_stage * Shape::kN * kUnits);
+    if (ahead < chunks) Shape::Copy(a, first_n, first_m, ahead, stages + free_stage * Shape::kStageUnits);
     CpAsyncCommit();
-    if (chunk + 1 < chunks) x.Load(a, first_m, chunk + 1);
-    MultiplyChunk<Shape>(w_stages + stage * Shape::kN * kUnits, x_stages + chunk % 2 * Shape::kM * kUnits,
-                         row, column, lane, acc);
+    const uint4* const w_stage = stages + stage * Shape::kStageUnits;
+    MultiplyChunk<Shape>(w_stage, w_stage + Shape::kN * kUnits, row, column, lane, acc);
     if (walk.EndsWith(chunk)) FoldSegment<Shape>(acc, total);
-    if (chunk + 1 < chunks) x.Store(x_stages + (chunk + 1) % 2 * Shape::kM * kUnits);
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
 #pragma unroll
@@ -301,28 +288,39 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kMinBlocks) TileBf16(C
 }
 
 template <class Shape>
-void LaunchTile(const CudaMatmul& a, cudaStream_t stream) {
-  LaunchCuda(TileBf16<Shape>, OutputGrid(a, Shape::kN, Shape::kM), dim3(Shape::kThreads), Shape::kBytes,
-             stream, a);
+void LaunchTile(CudaMatmul a, cudaStream_t stream) {
+  const int64_t rows = a.m;
+  for (int64_t begin = 0; begin < rows; begin += a.scratch_rows) {
+    a.m = rows - begin < a.scratch_rows ? rows - begin : a.scratch_rows;
+    const int64_t units = a.w_row_bytes / 2 / kRoundValues;
+    LaunchCuda(RoundX,
+               dim3(static_cast<unsigned>(DivideUp(units, kRoundThreads)), static_cast<unsigned>(a.m)),
+               dim3(kRoundThreads), 0, stream, a);
+    LaunchCuda(TileBf16<Shape>, OutputGrid(a, Shape::kN, Shape::kM), dim3(Shape::kThreads), Shape::kBytes,
+               stream, a);
+    a.x += a.m * a.x_stride;
+    a.y += a.m * a.y_stride;
+  }
 }
 
 // More rows of W a block mean that x is read less often, but fewer blocks.
 void LaunchStream(const CudaMatmul& a, cudaStream_t stream) {
-  const bool wide = a.m > 4 && DivideUp(a.n, 2 * kTile) * DivideUp(a.m, 4 * kCols) >= 128;
+  const bool wide = a.m > 4 && DivideUp(a.n, 2 * kTile) * DivideUp(a.m, 2 * kCols) >= 128;
   if (a.m <= kCols)
     wide ? LaunchStream<2, 1>(a, stream) : LaunchStream<1, 1>(a, stream);
   else if (a.m <= 2 * kCols)
     wide ? LaunchStream<2, 2>(a, stream) : LaunchStream<1, 2>(a, stream);
   else
-    wide ? LaunchStream<2, 4>(a, stream) : LaunchStream<1, 4>(a, stream);
+    LaunchStream<1, 4>(a, stream);
 }
 
 }  // namespace
 
-// The limits are those of a GPU with 100 to 200 multiprocessors.
+// For a GPU with 100 to 200 multiprocessors, where x and W come from the L2 cache at about its bandwidth: the
+// larger the tile, the less is read, until too few blocks are left.
 CudaMatmulForm ChooseCudaMatmulForm(int64_t m, int64_t n) {
-  if (m <= 32 || DivideUp(m, 64) * DivideUp(n, 64) < 64) return CudaMatmulForm::kStream;
-  return DivideUp(m, 128) * DivideUp(n, 128) < 128 ? CudaMatmulForm::kTile64 : CudaMatmulForm::kTile128;
+  if (m <= 2 * kCols || DivideUp(m, 64) * DivideUp(n, 64) < 16) return CudaMatmulForm::kStream;
+  return DivideUp(m, 128) * DivideUp(n, 128) < 64 ? CudaMatmulForm::kTile64 : CudaMatmulForm::kTile128;
 }
 
 void LaunchCudaMatmulBf16(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t stream) {

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/embedding/embedding.h"
 #include "runtime/ops/matmul/matmul.h"
@@ -13,25 +17,40 @@
 namespace weir {
 namespace {
 
-int64_t PaddedValues(int64_t k) {
-  return (k + matmul::kCudaRowValues - 1) / matmul::kCudaRowValues * matmul::kCudaRowValues;
+constexpr int64_t kRowValues = 8;  // a row is padded to a multiple of these
+
+int64_t PaddedValues(int64_t k) { return (k + kRowValues - 1) / kRowValues * kRowValues; }
+
+// Device memory for kCudaScratchRows rows of `row_bytes`, of all matrices of the device; freed with the last
+// of them.
+absl::StatusOr<std::shared_ptr<DeviceBuffer>> ReserveScratch(Device& device, int64_t row_bytes) {
+  static Mutex& mutex = *new Mutex;
+  static auto& scratches = *new std::map<Device*, std::weak_ptr<DeviceBuffer>>;
+  MutexLock lock(&mutex);
+  std::erase_if(scratches, [](const auto& entry) { return entry.second.expired(); });
+  std::shared_ptr<DeviceBuffer> scratch = scratches[&device].lock();
+  const int64_t bytes = row_bytes * matmul::kCudaScratchRows;
+  if (scratch != nullptr && scratch->bytes() >= bytes) return scratch;
+  WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(bytes));
+  if (scratch == nullptr) {
+    scratch = std::make_shared<DeviceBuffer>(std::move(buffer));
+    scratches[&device] = scratch;
+  } else {
+    *scratch = std::move(buffer);
+  }
+  return scratch;
 }
 
-}  // namespace
-
 // Copies piece by piece through padded rows on the host, unless the weight has them already.
-absl::StatusOr<DeviceBuffer> matmul::PackForCuda(const TensorView& weight, Device& device) {
+absl::Status Upload(const TensorView& weight, int64_t row_bytes, std::byte* packed, Stream& stream) {
   const int64_t n = weight.dim(0);
   const auto value_bytes = static_cast<int64_t>(DTypeBytes(weight.dtype()));
   const int64_t used_bytes = weight.dim(1) * value_bytes;
-  const int64_t row_bytes = PaddedValues(weight.dim(1)) * value_bytes;
-  WEIR_ASSIGN_OR_RETURN(DeviceBuffer packed, device.Allocate(n * row_bytes));
-  Stream& stream = device.stream();
+  const int64_t source_bytes = weight.row_stride() * value_bytes;  // between two rows
   const auto* source = static_cast<const std::byte*>(weight.raw());
-  if (weight.row_stride() * value_bytes == row_bytes && used_bytes == row_bytes) {
-    stream.CopyToDevice(packed.data(), source, n * row_bytes);
-    WEIR_RETURN_IF_ERROR(stream.Synchronize());
-    return packed;
+  if (source_bytes == row_bytes && used_bytes == row_bytes) {
+    stream.CopyToDevice(packed, source, n * row_bytes);
+    return stream.Synchronize();
   }
   constexpr int64_t kPieceBytes = int64_t{16} << 20;
   const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, n);
@@ -39,11 +58,24 @@ absl::StatusOr<DeviceBuffer> matmul::PackForCuda(const TensorView& weight, Devic
   for (int64_t begin = 0; begin < n; begin += piece) {
     const int64_t count = std::min(piece, n - begin);
     for (int64_t r = 0; r < count; ++r)
-      std::memcpy(rows.data() + r * row_bytes, source + (begin + r) * weight.row_stride() * value_bytes,
+      std::memcpy(rows.data() + r * row_bytes, source + (begin + r) * source_bytes,
                   static_cast<size_t>(used_bytes));
-    stream.CopyToDevice(packed.data() + begin * row_bytes, rows.data(), count * row_bytes);
+    stream.CopyToDevice(packed + begin * row_bytes, rows.data(), count * row_bytes);
     WEIR_RETURN_IF_ERROR(stream.Synchronize());  // `rows` is filled again
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<matmul::CudaPacked> matmul::PackForCuda(const TensorView& weight, Device& device) {
+  const int64_t row_bytes = PaddedValues(weight.dim(1)) * static_cast<int64_t>(DTypeBytes(weight.dtype()));
+  CudaPacked packed;
+  WEIR_ASSIGN_OR_RETURN(packed.weight, device.Allocate(weight.dim(0) * row_bytes));
+  if (weight.dtype() == DType::kBF16) {
+    WEIR_ASSIGN_OR_RETURN(packed.scratch, ReserveScratch(device, row_bytes));
+  }
+  WEIR_RETURN_IF_ERROR(Upload(weight, row_bytes, packed.weight.data(), device.stream()));
   return packed;
 }
 
@@ -66,6 +98,10 @@ void MatmulCuda(const MatmulArgs& args, Stream& stream) {
   a.y_stride = args.y.row_stride();
   a.w_row_bytes = PaddedValues(a.k) * static_cast<int64_t>(DTypeBytes(weight.dtype()));
   a.accumulate = args.accumulate;
+  if (weight.scratch() != nullptr) {
+    a.scratch = reinterpret_cast<unsigned char*>(weight.scratch()->data());
+    a.scratch_rows = matmul::kCudaScratchRows;
+  }
   const auto native = static_cast<cudaStream_t>(stream.native());
   const CudaMatmulForm form = ChooseCudaMatmulForm(a.m, a.n);
   if (weight.dtype() == DType::kBF16)

@@ -45,11 +45,11 @@ struct SegmentWalk {
 // units, are in all 32 banks.
 __device__ __forceinline__ int UnitIndex(int row, int unit) { return row * kUnits + (unit ^ (row & 7)); }
 
-// Starts the copy of chunk `chunk` of W's rows from first_row on; zeros beyond n and beyond the row. Thread
-// `thread` of kThreads.
+// Starts the copy of chunk `chunk` of kRows rows from first_row on; zeros from row `rows` on and beyond the
+// row. Thread `thread` of kThreads.
 template <int kRows, int kThreads>
-__device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_row, int64_t chunk, int thread,
-                                            uint4* stage) {
+__device__ __forceinline__ void CopyChunk(const unsigned char* from, int64_t rows, int64_t row_bytes,
+                                          int64_t first_row, int64_t chunk, int thread, uint4* stage) {
   static_assert(kRows * kUnits % kThreads == 0);
 #pragma unroll
   for (int i = 0; i < kRows * kUnits / kThreads; ++i) {
@@ -57,10 +57,15 @@ __device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_r
     const int row = index / kUnits;
     const int unit = index % kUnits;
     const int64_t at = chunk * kChunkBytes + unit * 16;
-    const bool valid = first_row + row < a.n && at < a.w_row_bytes;
-    CpAsync16(stage + UnitIndex(row, unit), valid ? a.w + (first_row + row) * a.w_row_bytes + at : a.w,
-              valid);
+    const bool valid = first_row + row < rows && at < row_bytes;
+    CpAsync16(stage + UnitIndex(row, unit), valid ? from + (first_row + row) * row_bytes + at : from, valid);
   }
+}
+
+template <int kRows, int kThreads>
+__device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_row, int64_t chunk, int thread,
+                                            uint4* stage) {
+  CopyChunk<kRows, kThreads>(a.w, a.n, a.w_row_bytes, first_row, chunk, thread, stage);
 }
 
 // Four values of a row of x from k on; zero beyond it, and where row is null.

@@ -17,6 +17,10 @@ struct CudaMatmul {
   int64_t x_stride = 0, y_stride = 0;
   int64_t m = 0, n = 0, k = 0;
   int64_t w_row_bytes = 0;  // a multiple of 16; w is aligned to 16 bytes
+  // Memory for scratch_rows rows of x in bf16, each of w_row_bytes, aligned to 16 bytes. Used by the tiled
+  // forms of bf16 weights, which take more rows piece by piece.
+  unsigned char* scratch = nullptr;
+  int64_t scratch_rows = 0;
   bool accumulate = false;
   bool x_vector = false;  // rows of x are aligned to 16 bytes; set by the launch functions
 };

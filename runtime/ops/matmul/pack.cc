@@ -1,5 +1,7 @@
 #include "runtime/ops/matmul/pack.h"
 
+#include <utility>
+
 #include "fmt/format.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/ops/matmul/matmul.h"
@@ -20,8 +22,13 @@ absl::StatusOr<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, Device
   matrix.dtype_ = weight.dtype();
   matrix.n_ = weight.dim(0);
   matrix.k_ = weight.dim(1);
-  WEIR_ASSIGN_OR_RETURN(matrix.buffer_,
-                        cuda ? matmul::PackForCuda(weight, device) : matmul::PackForCpu(weight, device));
+  if (cuda) {
+    WEIR_ASSIGN_OR_RETURN(matmul::CudaPacked packed, matmul::PackForCuda(weight, device));
+    matrix.buffer_ = std::move(packed.weight);
+    matrix.scratch_ = std::move(packed.scratch);
+  } else {
+    WEIR_ASSIGN_OR_RETURN(matrix.buffer_, matmul::PackForCpu(weight, device));
+  }
   return matrix;
 }
 

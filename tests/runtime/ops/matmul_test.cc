@@ -119,7 +119,7 @@ TEST_P(MatmulTest, RowsAreBitEqualWhateverTheBatchAndTheThreads) {
   std::vector<int64_t> batches = {1, 2, 3, 15, 16, 17, 64, 65, 128, 130};
   std::vector<int> threads = {1, 2, 3};
   if (SlowKernels()) {
-    shapes = {{1100, 5}, {576, 17}, {65, 40}, {31, 7}};
+    shapes = {{1100, 5}, {576, 17}, {65, 40}, {31, 7}, {24, 1000}};  // the last one in tiles
     batches = {2, 8, 9, 16, 17, 33, 70};
     threads = {1};
   }

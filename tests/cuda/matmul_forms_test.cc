@@ -1,0 +1,158 @@
+// The forms of the CUDA matmul give the same bits: which one runs is a matter of time alone.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "fmt/format.h"
+#include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/matmul_cuda.h"
+#include "runtime/ops/matmul/pack.h"
+#include "runtime/tensor/dtype.h"
+#include "tests/cuda/device_array.h"
+#include "tests/support/test_column.h"
+
+namespace weir {
+namespace {
+
+constexpr CudaMatmulForm kForms[] = {CudaMatmulForm::kStream, CudaMatmulForm::kTile64,
+                                     CudaMatmulForm::kTile128};
+
+std::vector<float> Normal(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+struct FormCase {
+  bool bf16;
+  int64_t n, k;
+  int64_t x_offset, x_gap;  // rows of x aligned to 16 bytes, or not
+};
+
+class MatmulForms : public testing::TestWithParam<FormCase> {
+ protected:
+  // y of rows [first, first + m) of x, with a bias and an old y.
+  std::vector<float> Run(const DeviceArray<float>& x, const DeviceArray<unsigned char>& w,
+                         const DeviceArray<float>& bias, int64_t first, int64_t m, CudaMatmulForm form) {
+    const FormCase& c = GetParam();
+    constexpr int64_t kScratchRows = 96;  // fewer than m, for once
+    const DeviceArray<float> y(Normal(m * c.n, 4));
+    const DeviceArray<unsigned char> scratch(static_cast<size_t>(kScratchRows * RowBytes()));
+    CudaMatmul a;
+    a.x_stride = c.k + c.x_gap;
+    a.x = x.data() + c.x_offset + first * a.x_stride;
+    a.w = w.data();
+    a.bias = bias.data();
+    a.y = y.data();
+    a.y_stride = c.n;
+    a.m = m;
+    a.n = c.n;
+    a.k = c.k;
+    a.w_row_bytes = RowBytes();
+    a.scratch = scratch.data();
+    a.scratch_rows = kScratchRows;
+    a.accumulate = true;
+    if (c.bf16)
+      LaunchCudaMatmulBf16(a, form, nullptr);
+    else
+      LaunchCudaMatmulF32(a, form, nullptr);
+    std::vector<float> result = y.Read();
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    ExpectNoDeviceFaults();
+    return result;
+  }
+
+  int64_t RowBytes() const { return (GetParam().k + 7) / 8 * 8 * (GetParam().bf16 ? 2 : 4); }
+
+  std::vector<unsigned char> Weights() const {
+    const FormCase& c = GetParam();
+    const std::vector<float> values = Normal(c.n * c.k, 2);
+    std::vector<unsigned char> bytes(static_cast<size_t>(c.n * RowBytes()));
+    for (int64_t i = 0; i < c.n * c.k; ++i) {
+      unsigned char* const row = bytes.data() + i / c.k * RowBytes();
+      const float value = values[static_cast<size_t>(i)];
+      const BF16 rounded = BF16::FromFloat(value);
+      if (c.bf16)
+        std::memcpy(row + i % c.k * 2, &rounded, 2);
+      else
+        std::memcpy(row + i % c.k * 4, &value, 4);
+    }
+    return bytes;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Cases, MatmulForms,
+                         testing::Values(FormCase{true, 33, 37, 1, 2}, FormCase{true, 97, 204, 0, 4},
+                                         FormCase{true, 140, 72, 0, 8}, FormCase{true, 9, 1100, 3, 1},
+                                         FormCase{false, 33, 37, 1, 2}, FormCase{false, 70, 204, 0, 4},
+                                         FormCase{false, 9, 600, 3, 1}),
+                         [](const auto& param) {
+                           return fmt::format("{}_{}x{}", param.param.bf16 ? "bf16" : "f32", param.param.n,
+                                              param.param.k);
+                         });
+
+TEST_P(MatmulForms, GiveTheSameBits) {
+  const FormCase& c = GetParam();
+  constexpr int64_t kRows = 131;
+  const DeviceArray<float> x(Normal(c.x_offset + kRows * (c.k + c.x_gap), 1));
+  const DeviceArray<unsigned char> w(Weights());
+  const DeviceArray<float> bias(Normal(c.n, 3));
+  for (int schedule = 0; schedule < NumSchedules(); ++schedule) {
+    ChooseSchedule(schedule);
+    for (const auto& [first, m] :
+         {std::pair{int64_t{0}, int64_t{4}}, {3, 13}, {40, 30}, {60, 66}, {0, kRows}}) {
+      if (schedule > 0 && m > 30) continue;
+      const std::vector<float> expected = Run(x, w, bias, first, m, CudaMatmulForm::kStream);
+      for (const float value : expected) ASSERT_TRUE(std::isfinite(value));
+      for (const CudaMatmulForm form : kForms)
+        EXPECT_TRUE(Run(x, w, bias, first, m, form) == expected)
+            << "form " << static_cast<int>(form) << ", m " << m << " from " << first;
+    }
+  }
+  ChooseSchedule(0);
+}
+
+TEST(MatmulFormChoice, StreamsForFewRowsAndTilesForMany) {
+  EXPECT_EQ(ChooseCudaMatmulForm(1, 150000), CudaMatmulForm::kStream);
+  EXPECT_EQ(ChooseCudaMatmulForm(64, 960), CudaMatmulForm::kStream);
+  EXPECT_EQ(ChooseCudaMatmulForm(128, 4096), CudaMatmulForm::kTile64);
+  EXPECT_EQ(ChooseCudaMatmulForm(2048, 4096), CudaMatmulForm::kTile128);
+}
+
+// One scratch memory for all matrices of a device, as large as the widest needs, freed with the last of them.
+TEST(CudaPackTest, MatricesShareTheirScratchMemory) {
+  const std::unique_ptr<Device> device = CreateTestDevice();
+  const auto pack = [&](DType dtype, int64_t k) {
+    std::vector<float> values(static_cast<size_t>(8 * k));
+    absl::StatusOr<PackedMatrix> packed =
+        PackedMatrix::Pack(TensorView(values.data(), dtype, {8, k}), *device);
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    return *std::move(packed);
+  };
+  {
+    const PackedMatrix f32 = pack(DType::kF32, 61);
+    EXPECT_EQ(f32.bytes(), 8 * 64 * 4);
+    EXPECT_EQ(device->allocated_bytes(), f32.bytes());
+    const PackedMatrix narrow = pack(DType::kBF16, 61);
+    EXPECT_EQ(narrow.bytes(), 8 * 64 * 2);
+    EXPECT_EQ(narrow.scratch()->bytes(), 64 * 2 * matmul::kCudaScratchRows);
+    const PackedMatrix wide = pack(DType::kBF16, 200);
+    const PackedMatrix other = pack(DType::kBF16, 5);
+    EXPECT_EQ(narrow.scratch(), wide.scratch());
+    EXPECT_EQ(narrow.scratch(), other.scratch());
+    EXPECT_EQ(narrow.scratch()->bytes(), 200 * 2 * matmul::kCudaScratchRows);
+    EXPECT_EQ(device->allocated_bytes(),
+              f32.bytes() + narrow.bytes() + wide.bytes() + other.bytes() + narrow.scratch()->bytes());
+  }
+  EXPECT_EQ(device->allocated_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace weir
