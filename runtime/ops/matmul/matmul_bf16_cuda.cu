@@ -34,16 +34,6 @@ __device__ __forceinline__ void LoadWeightTile(uint32_t (&a)[4], const uint4* st
 
 constexpr int kStreamThreads = kSegments * kLanes;
 
-// Two values of a row of x from k on; zero beyond it, and where row is null.
-__device__ __forceinline__ float2 LoadX2(const CudaMatmul& a, const float* row, int64_t k) {
-  float2 v = make_float2(0.0f, 0.0f);
-  if (row == nullptr || k >= a.k) return v;
-  if (a.x_vector && k + 2 <= a.k) return *reinterpret_cast<const float2*>(row + k);
-  v.x = row[k];
-  if (k + 1 < a.k) v.y = row[k + 1];
-  return v;
-}
-
 // This lane's part of the B operands of a chunk.
 template <int kColTiles>
 struct StreamedX {
@@ -51,13 +41,22 @@ struct StreamedX {
 
   __device__ __forceinline__ void Load(const CudaMatmul& a, const float* const (&rows)[kColTiles],
                                        int64_t chunk, int lane) {
+    if (ReadsWhole(a, chunk * kChunk, kChunk))
+      LoadAs<true>(a, rows, chunk, lane);
+    else
+      LoadAs<false>(a, rows, chunk, lane);
+  }
+
+  template <bool kWhole>
+  __device__ __forceinline__ void LoadAs(const CudaMatmul& a, const float* const (&rows)[kColTiles],
+                                         int64_t chunk, int lane) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int64_t k = chunk * kChunk + step * kStep + lane % 4 * 2;
 #pragma unroll
       for (int j = 0; j < kColTiles; ++j) {
-        v[step][j][0] = LoadX2(a, rows[j], k);
-        v[step][j][1] = LoadX2(a, rows[j], k + 8);
+        v[step][j][0] = LoadX2<kWhole>(a, rows[j], k);
+        v[step][j][1] = LoadX2<kWhole>(a, rows[j], k + 8);
       }
     }
   }
@@ -173,8 +172,9 @@ __global__ void __launch_bounds__(kRoundThreads) RoundX(CudaMatmul a) {
   const int64_t at = k * 2;
   if (at >= a.w_row_bytes) return;
   const float* const row = XRow(a, blockIdx.y);
-  const float4 low = LoadX4(a, row, k);
-  const float4 high = LoadX4(a, row, k + 4);
+  const bool whole = ReadsWhole(a, k, kRoundValues);
+  const float4 low = whole ? LoadX4<true>(a, row, k) : LoadX4<false>(a, row, k);
+  const float4 high = whole ? LoadX4<true>(a, row, k + 4) : LoadX4<false>(a, row, k + 4);
   *reinterpret_cast<uint4*>(a.scratch + blockIdx.y * a.w_row_bytes + at) = make_uint4(
       RoundPair(low.x, low.y), RoundPair(low.z, low.w), RoundPair(high.x, high.y), RoundPair(high.z, high.w));
 }

@@ -68,20 +68,28 @@ __device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_r
   CopyChunk<kRows, kThreads>(a.w, a.n, a.w_row_bytes, first_row, chunk, thread, stage);
 }
 
-// Four values of a row of x from k on; zero beyond it, and where row is null.
-__device__ __forceinline__ float4 LoadX4(const CudaMatmul& a, const float* row, int64_t k) {
-  float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (row == nullptr || k >= a.k) return v;
-  if (a.x_vector && k + 4 <= a.k) return *reinterpret_cast<const float4*>(row + k);
-  v.x = row[k];
-  if (k + 1 < a.k) v.y = row[k + 1];
-  if (k + 2 < a.k) v.z = row[k + 2];
-  if (k + 3 < a.k) v.w = row[k + 3];
-  return v;
+// A row of x. Rows beyond the last are the last: what is computed from them is not written.
+__device__ __forceinline__ const float* XRow(const CudaMatmul& a, int64_t row) {
+  return a.x + (row < a.m ? row : a.m - 1) * a.x_stride;
 }
 
-__device__ __forceinline__ const float* XRow(const CudaMatmul& a, int64_t row) {
-  return row < a.m ? a.x + row * a.x_stride : nullptr;
+// Whether all of a row of x from k to k + count can be read with vectors: the same for all threads.
+__device__ __forceinline__ bool ReadsWhole(const CudaMatmul& a, int64_t k, int count) {
+  return a.x_vector && k + count <= a.k;
+}
+
+// Values of a row of x from k on; unless kWhole, zero beyond the row.
+template <bool kWhole>
+__device__ __forceinline__ float2 LoadX2(const CudaMatmul& a, const float* row, int64_t k) {
+  if constexpr (kWhole) return *reinterpret_cast<const float2*>(row + k);
+  return make_float2(k < a.k ? row[k] : 0.0f, k + 1 < a.k ? row[k + 1] : 0.0f);
+}
+template <bool kWhole>
+__device__ __forceinline__ float4 LoadX4(const CudaMatmul& a, const float* row, int64_t k) {
+  if constexpr (kWhole) return *reinterpret_cast<const float4*>(row + k);
+  const float2 low = LoadX2<false>(a, row, k);
+  const float2 high = LoadX2<false>(a, row, k + 2);
+  return make_float4(low.x, low.y, high.x, high.y);
 }
 
 // Writes output (row, column) of y, if it exists.

@@ -26,6 +26,19 @@ constexpr int kStreamStages = 3;
 constexpr int kStageUnits = kLanes * kUnits;
 constexpr size_t kStreamBytes = size_t{kSegments} * kStreamStages * kStageUnits * sizeof(uint4);
 
+// acc += the lane's row of W times each row of x, over one chunk.
+template <int kRows, bool kWhole>
+__device__ __forceinline__ void MultiplyChunk(const CudaMatmul& a, const uint4* stage, int lane,
+                                              int64_t first_m, int64_t chunk, float (&acc)[kRows]) {
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) {
+    const float4 w = LoadUnit(stage, lane, unit);
+#pragma unroll
+    for (int j = 0; j < kRows; ++j)
+      acc[j] = MultiplyAdd(w, LoadX4<kWhole>(a, XRow(a, first_m + j), chunk * kChunk + unit * 4), acc[j]);
+  }
+}
+
 // A block owns 32 columns and kRows rows of y. Each warp streams its segment of W through stages of its own,
 // with no barrier but its own; all lanes read the same x.
 template <int kRows>
@@ -53,13 +66,10 @@ __global__ void __launch_bounds__(kStreamThreads) StreamF32(CudaMatmul a) {
     const int free_stage = stage == 0 ? kStreamStages - 1 : stage - 1;
     if (ahead < end) CopyWeights<kLanes, kLanes>(a, first_n, ahead, lane, stages + free_stage * kStageUnits);
     CpAsyncCommit();
-#pragma unroll
-    for (int unit = 0; unit < kUnits; ++unit) {
-      const float4 w = LoadUnit(stages + stage * kStageUnits, lane, unit);
-#pragma unroll
-      for (int j = 0; j < kRows; ++j)
-        acc[j] = MultiplyAdd(w, LoadX4(a, XRow(a, first_m + j), chunk * kChunk + unit * 4), acc[j]);
-    }
+    if (ReadsWhole(a, chunk * kChunk, kChunk))
+      MultiplyChunk<kRows, true>(a, stages + stage * kStageUnits, lane, first_m, chunk, acc);
+    else
+      MultiplyChunk<kRows, false>(a, stages + stage * kStageUnits, lane, first_m, chunk, acc);
     stage = stage + 1 == kStreamStages ? 0 : stage + 1;
   }
 
@@ -89,13 +99,22 @@ constexpr int kTileUnits = kTile * kUnits;
 constexpr size_t kTileBytes = size_t{4} * kTileUnits * sizeof(uint4);  // two stages of W, two of x
 constexpr int kLoads = kTileUnits / kTileThreads;
 
-__device__ __forceinline__ void LoadStagedX(const CudaMatmul& a, int64_t first_m, int64_t chunk,
-                                            float4 (&v)[kLoads]) {
+template <bool kWhole>
+__device__ __forceinline__ void LoadStagedXAs(const CudaMatmul& a, int64_t first_m, int64_t chunk,
+                                              float4 (&v)[kLoads]) {
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     const int index = static_cast<int>(threadIdx.x) + i * kTileThreads;
-    v[i] = LoadX4(a, XRow(a, first_m + index / kUnits), chunk * kChunk + index % kUnits * 4);
+    v[i] = LoadX4<kWhole>(a, XRow(a, first_m + index / kUnits), chunk * kChunk + index % kUnits * 4);
   }
+}
+
+__device__ __forceinline__ void LoadStagedX(const CudaMatmul& a, int64_t first_m, int64_t chunk,
+                                            float4 (&v)[kLoads]) {
+  if (ReadsWhole(a, chunk * kChunk, kChunk))
+    LoadStagedXAs<true>(a, first_m, chunk, v);
+  else
+    LoadStagedXAs<false>(a, first_m, chunk, v);
 }
 
 __device__ __forceinline__ void StoreStagedX(const float4 (&v)[kLoads], uint4* stage) {
