@@ -119,8 +119,13 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
 
 absl::StatusOr<LoadedModel> LoadModel(const std::string& folder, Device& device, const LoadOptions& options) {
   absl::StatusOr<LoadedModel> loaded = Load(folder, device, options);
-  if (!loaded.ok()) return In(folder, loaded.status());
-  return loaded;
+  if (loaded.ok()) return loaded;
+  const absl::Status status = In(folder, loaded.status());
+  if (!absl::IsResourceExhausted(status)) return status;
+  return absl::ResourceExhaustedError(
+      fmt::format("{}; its weights do not fit beside what is there already: free memory, or choose another "
+                  "device with --device",
+                  std::string(status.message())));
 }
 
 }  // namespace weir

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,10 +29,5 @@ struct CapacityPlan {
 // bytes, where a share does not hold one slot or one block.
 absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
                                                        const std::vector<const LanguageModel*>& models);
-
-// The memory that this process may use: the least of MemTotal and the limits of its cgroup and that one's
-// parents (memory.max, or memory.limit_in_bytes of cgroup v1); 0 when none can be read.
-int64_t MemoryLimit(const std::string& cgroup_root = "/sys/fs/cgroup",
-                    const std::string& meminfo = "/proc/meminfo");
 
 }  // namespace weir

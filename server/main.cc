@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -32,12 +33,16 @@ enum ExitStatus {
   kBadOptions = 2,
   kModelNotLoaded = 3,
   kAddressInUse = 4,
-  kDeaf = 5
+  kDeaf = 5,
+  kDeviceLost = 6
 };
 
-std::atomic<bool> accepting_ended{false};
+// Why the process ends, if not by a signal from outside: the first reason.
+std::atomic<ExitStatus> end_reason{kOk};
 
 constexpr absl::Duration kLook = absl::Milliseconds(20);
+// With a lost device no turn goes on; what is waited for are statuses on their way.
+constexpr absl::Duration kLastStatuses = absl::Seconds(5);
 
 // SIGTERM and SIGINT, blocked before the first thread starts so that every thread inherits it.
 sigset_t BlockStopSignals() {
@@ -63,13 +68,25 @@ void SetUpLogging(const std::string& level) {
   RouteGrpcLog();
 }
 
+// As if told to stop, but for the status. Any thread.
+void EndWith(ExitStatus reason) {
+  ExitStatus none = kOk;
+  end_reason.compare_exchange_strong(none, reason);
+  kill(getpid(), SIGTERM);
+}
+
+void OnDeviceLost(const absl::Status& status) {
+  spdlog::error("{}", std::string(status.message()));
+  EndWith(kDeviceLost);
+}
+
 // Waits until the models are loaded. A stop signal ends the process: a load cannot be interrupted, and
 // nobody has been promised anything yet.
 absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signals, WeirServer* server) {
   std::atomic<bool> ready{false};
   absl::StatusOr<LoadedEngine> loaded = absl::UnknownError("not loaded");
   std::thread loader([&] {
-    loaded = LoadEngine(options, server->quota_of());
+    loaded = LoadEngine(options, server->quota_of(), OnDeviceLost);
     ready.store(true, std::memory_order_release);
   });
   while (!ready.load(std::memory_order_acquire)) {
@@ -84,9 +101,11 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
 }
 
 void DrainAndStop(const Options& options, const sigset_t& signals, WeirServer* server) {
-  const absl::Time deadline = MonotonicNow() + options.drain_timeout;
-  spdlog::info("draining for at most {}; a second signal ends at once",
-               absl::FormatDuration(options.drain_timeout));
+  const absl::Duration patience = end_reason.load() == kDeviceLost
+                                      ? std::min(options.drain_timeout, kLastStatuses)
+                                      : options.drain_timeout;
+  const absl::Time deadline = MonotonicNow() + patience;
+  spdlog::info("draining for at most {}; a second signal ends at once", absl::FormatDuration(patience));
   server->Drain();
   absl::Time stop = deadline;
   while (!server->Idle() && MonotonicNow() < deadline) {
@@ -121,7 +140,7 @@ int Run(const Options& options, const sigset_t& signals) {
   spdlog::info("ready: {} models on {} with {} compute threads", num_models, device, ComputeThreads(options));
   int signal = 0;
   sigwait(&signals, &signal);
-  if (accepting_ended.load())
+  if (end_reason.load() == kDeaf)
     spdlog::error(
         "no new connection can be accepted any more, as the {} descriptors that this process may open were "
         "in use; "
@@ -129,7 +148,7 @@ int Run(const Options& options, const sigset_t& signals) {
         RaiseDescriptorLimit());
   DrainAndStop(options, signals, server->get());
   spdlog::info("stopped");
-  return accepting_ended.load() ? kDeaf : kOk;
+  return end_reason.load();
 }
 
 void Complain(const std::string& what) { WriteAll(STDERR_FILENO, fmt::format("weir-server: {}\n", what)); }
@@ -160,11 +179,7 @@ int Main(int argc, char** argv) {
   }
   if (line->show) return Show(*line);
   SetUpLogging(line->options.log_level);
-  // A server that nobody reaches is worse than none: as if told to stop, but for the status.
-  OnAcceptingEnded([] {
-    accepting_ended.store(true);
-    kill(getpid(), SIGTERM);
-  });
+  OnAcceptingEnded([] { EndWith(kDeaf); });  // a server that nobody reaches is worse than none
   return Run(line->options, signals);
 }
 

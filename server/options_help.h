@@ -11,7 +11,8 @@ inline constexpr std::string_view kSummary =
 
 inline constexpr std::string_view kHelpFooter =
     R"(SIZE is bytes: 1000000, 512MiB, 2GiB (or M, G: the same), 500MB, or a share of the memory limit of the
-container or machine: 25%. TIME is 500ms, 30s, 10m or 1h30m.
+container or machine: 25%. For --state-memory and --kv-memory on a GPU it is a share of the GPU's memory. TIME is
+500ms, 30s, 10m or 1h30m.
 
 PRECEDENCE
   Defaults, then the file, then the environment, then flags: the later one wins. Models are taken from the
@@ -56,6 +57,7 @@ EXIT STATUS
   3  a model could not be loaded, or does not fit
   4  the address could not be had
   5  no connection could be accepted any more, for want of descriptors (ulimit -n); what ran was finished
+  6  the GPU failed: every turn was told so (INTERNAL, DEVICE_LOST), and what was on it is lost
 
 EXAMPLES
   weir-server --model /models/tales

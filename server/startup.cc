@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/cpu_info.h"
+#include "runtime/base/memory_limit.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/state/kv_pool.h"
 #include "server/capacity.h"
@@ -16,8 +17,8 @@ namespace {
 // On top of the engine's stall limit: a reader that comes back in this time still gets its status.
 constexpr absl::Duration kStallGrace = absl::Seconds(10);
 
-CapacityRequest CapacityOf(const Options& options) {
-  const int64_t memory = MemoryLimit();
+// `memory`: bytes of the device.
+CapacityRequest CapacityOf(const Options& options, int64_t memory) {
   CapacityRequest request;
   request.slots = options.slots;
   request.state_memory = options.state_memory.Resolve(memory);
@@ -98,10 +99,13 @@ void LogAccess(const Options& options) {
                  options.listen, plain ? "" : " or --tls-client-ca");
 }
 
-absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of) {
+absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of,
+                                        std::function<void(const absl::Status&)> on_device_lost) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Device> created,
                         CreateDevice(options.device, ComputeThreads(options)));
   const std::shared_ptr<Device> device = std::move(created);
+  spdlog::info("device {}: {}, {} bytes of memory", device->name(), device->Description(),
+               device->memory_bytes());
   LoadedEngine loaded;  // after the device, whose memory its models hold
   std::vector<const LanguageModel*> decoders;
   for (const NamedFolder& named : options.models) {
@@ -114,7 +118,8 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
     decoders.push_back(model.decoder.get());
     loaded.models.push_back(std::move(model));
   }
-  WEIR_ASSIGN_OR_RETURN(const std::vector<CapacityPlan> plans, PlanCapacity(CapacityOf(options), decoders));
+  WEIR_ASSIGN_OR_RETURN(const std::vector<CapacityPlan> plans,
+                        PlanCapacity(CapacityOf(options, device->memory_bytes()), decoders));
   std::vector<EngineModel> models;
   for (size_t i = 0; i < plans.size(); ++i) {
     const LoadedModel& model = loaded.models[i];
@@ -125,9 +130,11 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
   engine.default_ttl = options.session_ttl;
   engine.max_ttl = options.max_session_ttl;
   engine.reader_stall = options.reader_stall;
-  engine.snapshot_memory = options.snapshot_memory.Resolve(MemoryLimit());
+  engine.snapshot_memory = options.snapshot_memory.Resolve(MemoryLimit());  // the host's, on every device
   engine.quota_of = std::move(quota_of);
+  engine.on_device_lost = std::move(on_device_lost);
   WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(device, std::move(models), engine));
+  for (const std::string& warning : loaded.engine->Warnings()) spdlog::warn("{}", warning);
   return loaded;
 }
 

@@ -1,6 +1,7 @@
 // From options to an engine that holds its models.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct LoadedEngine {
 };
 
 // Loads the models, shares out memory, starts the engine, and logs one line for each model. Takes seconds.
-absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of);
+// `on_device_lost`: as EngineOptions has it.
+absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quota_of,
+                                        std::function<void(const absl::Status&)> on_device_lost);
 
 // Warns of what is open to the network.
 void LogAccess(const Options& options);

@@ -8,6 +8,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/cpu_info.h"
+#include "runtime/base/memory_limit.h"
 
 namespace weir {
 namespace {
@@ -18,6 +19,7 @@ constexpr int64_t kMapFrom = 2 << 20;  // bytes
 class CpuStream final : public Stream {
  public:
   explicit CpuStream(int num_threads) : pool_(num_threads) {}
+  const WorkerPool& pool() const { return pool_; }
   Backend backend() const override { return Backend::kCpu; }
   void* native() override { return &pool_; }
   void CopyToDevice(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
@@ -25,6 +27,7 @@ class CpuStream final : public Stream {
   void CopyOnDevice(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }
   void Zero(void* dst, int64_t bytes) override { std::memset(dst, 0, static_cast<size_t>(bytes)); }
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  WorkerPool& pool() { return pool_; }
 
  private:
   static void Copy(void* dst, const void* src, int64_t bytes) {
@@ -39,9 +42,24 @@ class CpuDevice final : public Device {
   Backend backend() const override { return Backend::kCpu; }
   const std::string& name() const override { return name_; }
   Stream& stream() override { return stream_; }
+  std::string Description() const override {
+    return fmt::format("{} compute threads", stream_.pool().num_threads());
+  }
+  WorkerPool& workers() override { return stream_.pool(); }
   int64_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
+  int64_t allocated_host_bytes() const override { return allocated_host_.load(std::memory_order_relaxed); }
+  int64_t memory_bytes() const override { return MemoryLimit(); }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
+    return AllocateAs<MemoryKind::kDevice>(bytes, &allocated_);
+  }
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t bytes) override {
+    return AllocateAs<MemoryKind::kHost>(bytes, &allocated_host_);
+  }
+
+ private:
+  template <MemoryKind kKind>
+  absl::StatusOr<Buffer<kKind>> AllocateAs(int64_t bytes, std::atomic<int64_t>* counter) {
     void* data = nullptr;
     if (bytes >= kMapFrom)
       data = Map(bytes);
@@ -50,11 +68,10 @@ class CpuDevice final : public Device {
     if (bytes > 0 && data == nullptr)
       return absl::ResourceExhaustedError(fmt::format("cannot allocate {} bytes of host memory", bytes));
     if (bytes > 0 && bytes < kMapFrom) std::memset(data, 0, static_cast<size_t>(bytes));
-    allocated_.fetch_add(bytes, std::memory_order_relaxed);
-    return DeviceBuffer(this, data, bytes);
+    counter->fetch_add(bytes, std::memory_order_relaxed);
+    return Buffer<kKind>(this, data, bytes);
   }
 
- private:
   static int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
   // Pages of the kernel are zero and cost nothing until they are touched, so a pool of gigabytes is there at
@@ -67,17 +84,17 @@ class CpuDevice final : public Device {
     return data;
   }
 
-  void Free(void* data, int64_t bytes) override {
+  void Free(MemoryKind kind, void* data, int64_t bytes) override {
     if (bytes >= kMapFrom)
       munmap(data, static_cast<size_t>(bytes));
     else
       std::free(data);
-    allocated_.fetch_sub(bytes, std::memory_order_relaxed);
+    (kind == MemoryKind::kDevice ? allocated_ : allocated_host_).fetch_sub(bytes, std::memory_order_relaxed);
   }
 
   const std::string name_ = "cpu";
   CpuStream stream_;
-  std::atomic<int64_t> allocated_{0};
+  std::atomic<int64_t> allocated_{0}, allocated_host_{0};
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "fmt/format.h"
+#include "runtime/base/check.h"
 
 namespace weir {
 namespace {
@@ -22,9 +23,10 @@ std::optional<int> CudaIndex(std::string_view name) {
 
 }  // namespace
 
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
+template <MemoryKind kKind>
+Buffer<kKind>& Buffer<kKind>::operator=(Buffer&& other) noexcept {
   if (this != &other) {
-    if (device_ != nullptr) device_->Free(data_, bytes_);
+    if (device_ != nullptr) device_->Free(kKind, data_, bytes_);
     device_ = std::exchange(other.device_, nullptr);
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
@@ -32,9 +34,19 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
   return *this;
 }
 
-DeviceBuffer::~DeviceBuffer() {
-  if (device_ != nullptr) device_->Free(data_, bytes_);
+template <MemoryKind kKind>
+Buffer<kKind>::~Buffer() {
+  if (device_ != nullptr) device_->Free(kKind, data_, bytes_);
 }
+
+template class Buffer<MemoryKind::kDevice>;
+template class Buffer<MemoryKind::kHost>;
+
+absl::Status Stream::BeginCapture() { return absl::UnimplementedError("this device records no work"); }
+absl::StatusOr<std::unique_ptr<StepGraph>> Stream::EndCapture() {
+  return absl::FailedPreconditionError("nothing is being recorded");
+}
+void Stream::Replay(const StepGraph&) { WEIR_CHECK(false); }
 
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads) {
   if (name == "cpu") return CreateCpuDevice(num_threads);
@@ -44,7 +56,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, in
   if (&CreateCudaDevice == nullptr)
     return absl::FailedPreconditionError(fmt::format(
         "device '{}': this build has no CUDA column; use --device cpu, or build with --preset cuda", name));
-  return CreateCudaDevice(*index);
+  return CreateCudaDevice(*index, num_threads);
 }
 
 }  // namespace weir

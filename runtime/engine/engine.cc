@@ -9,6 +9,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "runtime/device/worker_pool.h"
+#include "runtime/engine/device_errors.h"
 #include "runtime/engine/engine_call.h"
 #include "runtime/engine/model_runner.h"
 
@@ -64,6 +65,11 @@ bool Engine::Post(Command command) {
   return true;
 }
 
+absl::Status Engine::Stopped() const {
+  MutexLock lock(&mu_);
+  return stopped_by_.ok() ? Draining() : stopped_by_;
+}
+
 absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
                                                             absl::AnyInvocable<void()> on_readable) {
   if (draining()) return Draining();
@@ -97,7 +103,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
   if (!posted) {
     submitting_.fetch_sub(1);
     if (model >= 0) runners_[model]->outstanding().fetch_sub(1);
-    return Draining();
+    return Stopped();
   }
   return stream;
 }
@@ -184,6 +190,15 @@ std::vector<RunnerStats> Engine::Stats() const {
   return stats_;
 }
 
+std::vector<std::string> Engine::Warnings() const {
+  std::vector<std::string> warnings;
+  for (size_t i = 0; i < runners_.size(); ++i)
+    if (const absl::Status failure = runners_[i]->step().recording_failure(); !failure.ok())
+      warnings.push_back(fmt::format("models/{}: decode steps cannot be recorded and will be slower: {}",
+                                     models_[i].name, std::string(failure.message())));
+  return warnings;
+}
+
 // --- engine thread ---
 
 absl::StatusOr<ModelRunner*> Engine::RunnerOf(const std::string& session, const std::string& owner) {
@@ -242,6 +257,10 @@ void Engine::SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stre
   const auto fail = [&](absl::Status status) {
     if (stream->Fail(std::move(status))) wake_list_->streams.push_back(stream);
   };
+  if (!lost_.ok()) {
+    if (params.session.empty()) runners_[params.model]->outstanding().fetch_sub(1);
+    return fail(lost_);
+  }
   if (params.session.empty()) {
     ModelRunner& runner = *runners_[params.model];
     if (absl::Status refused = CheckQuota(params.owner, 0, runner.NewBytes(params)); !refused.ok()) {
@@ -284,6 +303,27 @@ bool Engine::WaitForWork(absl::Time next_event) {
   return !stop_;
 }
 
+absl::Status Engine::LoseDevice(const absl::Status& cause) {
+  if (lost_.ok()) lost_ = DeviceLost(*device_, cause);
+  return lost_;
+}
+
+bool Engine::StepModels(absl::Time* next_event) {
+  const absl::Time now = MonotonicNow();
+  bool computed = false;
+  *next_event = absl::InfiniteFuture();
+  for (const auto& runner : runners_) {
+    const absl::StatusOr<bool> step = runner->Step(now, wake_list_.get());
+    if (!step.ok()) {
+      static_cast<void>(LoseDevice(step.status()));
+      return false;
+    }
+    computed |= *step;
+    *next_event = std::min(*next_event, runner->HasTurns() ? now + kLongestWait : runner->NextEvent());
+  }
+  return computed;
+}
+
 void Engine::Run() {
   FlushDenormalsOnThisThread();
   absl::Time next_event = absl::InfinitePast();
@@ -291,25 +331,37 @@ void Engine::Run() {
     for (Command& command : commands_) command();
     commands_.clear();
     RunCopies();
-    const absl::Time now = MonotonicNow();
-    bool computed = false;
-    next_event = absl::InfiniteFuture();
-    for (const auto& runner : runners_) {
-      computed |= runner->Step(now, wake_list_.get());
-      next_event = std::min(next_event, runner->HasTurns() ? now + kLongestWait : runner->NextEvent());
-    }
+    if (!lost_.ok()) break;
+    const bool computed = StepModels(&next_event);
+    if (!lost_.ok()) break;
     if (computed || !copies_.empty()) next_event = absl::InfinitePast();
     PostGarbage();
     PublishStats();
     notifier_->Post(wake_list_.get());
   }
+  if (!lost_.ok()) StopMailbox();
+  EndAll(lost_.ok() ? Draining() : lost_);
+  if (!lost_.ok() && options_.on_device_lost)
+    wake_list_->replies.push_back([this] { options_.on_device_lost(lost_); });
+  notifier_->Post(wake_list_.get());
+}
+
+// A lost device is a stop that nobody asked for.
+void Engine::StopMailbox() {
+  Drain();
+  MutexLock lock(&mu_);
+  stop_ = true;
+  stopped_by_ = lost_;
+  std::swap(commands_, mailbox_);
+}
+
+void Engine::EndAll(const absl::Status& status) {
   for (Command& command : commands_) command();
   commands_.clear();
-  for (Copy& copy : copies_) copy.give_up();
+  for (Copy& copy : copies_) copy.give_up(status);
   copies_.clear();
-  for (const auto& runner : runners_) runner->FailAll(Draining(), wake_list_.get());
+  for (const auto& runner : runners_) runner->FailAll(status, wake_list_.get());
   PublishStats();
-  notifier_->Post(wake_list_.get());
 }
 
 }  // namespace weir

@@ -69,6 +69,10 @@ struct EngineOptions {
   int64_t max_tokens_waiting = 4096;
   // Looked up on the engine's thread whenever an owner asks for more: must not block. Empty: no quotas.
   QuotaLookup quota_of;
+  // Called once, on the notifier's thread, when the device has failed: all turns and calls have their status
+  // (INTERNAL, DEVICE_LOST), new ones are refused, and nothing more will ever be computed. The process should
+  // end.
+  std::function<void(const absl::Status& status)> on_device_lost;
 };
 
 // Use and counters of one model; counters never fall.
@@ -161,6 +165,8 @@ class Engine {
   void Stop();
 
   std::vector<RunnerStats> Stats() const;  // one per model
+  // What is not as it should be since the start, one line each: to be logged once.
+  std::vector<std::string> Warnings() const;
   const Device& device() const { return *device_; }
   const std::vector<EngineModel>& models() const { return models_; }
   const EngineOptions& options() const { return options_; }
@@ -170,7 +176,8 @@ class Engine {
   Engine(std::shared_ptr<Device> device, std::vector<EngineModel> models, const EngineOptions& options);
 
   // Any thread.
-  bool Post(Command command);  // false when stopped; the command is then not run
+  bool Post(Command command);    // false when stopped; the command is then not run
+  absl::Status Stopped() const;  // what the caller gets then
   template <class T>
   void Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work);
   // `start` gives a StatusOr<PiecewiseWork<T>>.
@@ -192,6 +199,12 @@ class Engine {
   template <class T>
   void Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> result);
   void RunCopies();
+  // False when there was nothing to compute, or the device has failed.
+  bool StepModels(absl::Time* next_event);
+  // Remembers that the device has failed, and gives the status that everybody gets.
+  absl::Status LoseDevice(const absl::Status& cause);
+  void StopMailbox();
+  void EndAll(const absl::Status& status);
   void PostGarbage();
   void PublishStats();
   bool WaitForWork(absl::Time next_event);
@@ -203,10 +216,11 @@ class Engine {
   std::unique_ptr<Notifier> notifier_;
   std::unique_ptr<WakeList> wake_list_;  // engine thread
   std::vector<Command> commands_;        // engine thread
+  absl::Status lost_;                    // not OK: the device has failed. Engine thread
   // Work that is done in pieces, each in turn. Engine thread.
   struct Copy {
     absl::AnyInvocable<bool()> step;  // true when it is done and has replied
-    absl::AnyInvocable<void()> give_up;
+    absl::AnyInvocable<void(const absl::Status& why)> give_up;
   };
   std::deque<Copy> copies_;
   uint64_t next_export_ = 1;
@@ -219,6 +233,7 @@ class Engine {
   CondVar wake_;
   std::vector<Command> mailbox_ ABSL_GUARDED_BY(mu_);
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status stopped_by_ ABSL_GUARDED_BY(mu_);  // OK: somebody's wish
   bool nudged_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<RunnerStats> stats_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;

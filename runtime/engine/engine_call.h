@@ -25,33 +25,37 @@ void Engine::Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> resul
 template <class T>
 void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
   auto shared_done = std::make_shared<Done<T>>(std::move(done));
-  const bool posted =
-      Post([this, shared_done, work = std::move(work)]() mutable { Reply<T>(shared_done, work()); });
-  if (!posted) (*shared_done)(Draining());
+  const bool posted = Post([this, shared_done, work = std::move(work)]() mutable {
+    Reply<T>(shared_done, lost_.ok() ? work() : absl::StatusOr<T>(lost_));
+  });
+  if (!posted) (*shared_done)(Stopped());
 }
 
 template <class T, class Start>
 void Engine::CallInPieces(Done<T> done, Start start) {
   auto shared_done = std::make_shared<Done<T>>(std::move(done));
   const bool posted = Post([this, shared_done, start = std::move(start)]() mutable {
+    if (!lost_.ok()) return Reply<T>(shared_done, lost_);
     absl::StatusOr<PiecewiseWork<T>> started = start();
     if (!started.ok()) return Reply<T>(shared_done, started.status());
     auto work = std::make_shared<PiecewiseWork<T>>(*std::move(started));
-    copies_.push_back({[this, shared_done, work] {
-                         if (!work->step()) return false;
-                         absl::StatusOr<T> answer = work->finish(MonotonicNow());
-                         work->claimed.reset();
-                         // The reply ends the work, so that the notifier's thread frees its host memory.
-                         wake_list_->replies.push_back(
-                             [shared_done, work, result = std::move(answer)]() mutable {
-                               work.reset();
-                               (*shared_done)(std::move(result));
-                             });
-                         return true;
-                       },
-                       [this, shared_done] { Reply<T>(shared_done, Draining()); }});
+    copies_.push_back(
+        {[this, shared_done, work] {
+           const absl::StatusOr<bool> copied = work->step();
+           if (copied.ok() && !*copied) return false;
+           absl::StatusOr<T> answer =
+               copied.ok() ? work->finish(MonotonicNow()) : absl::StatusOr<T>(LoseDevice(copied.status()));
+           work->claimed.reset();
+           // The reply ends the work, so that the notifier's thread frees its host memory.
+           wake_list_->replies.push_back([shared_done, work, result = std::move(answer)]() mutable {
+             work.reset();
+             (*shared_done)(std::move(result));
+           });
+           return true;
+         },
+         [this, shared_done](const absl::Status& why) { Reply<T>(shared_done, why); }});
   });
-  if (!posted) (*shared_done)(Draining());
+  if (!posted) (*shared_done)(Stopped());
 }
 
 }  // namespace weir

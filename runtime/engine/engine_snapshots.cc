@@ -119,17 +119,20 @@ void Engine::ExportSession(std::string id, std::string owner, std::string etag,
 void Engine::ReadExport(uint64_t handle, Done<std::string> done) {
   auto shared_done = std::make_shared<Done<std::string>>(std::move(done));
   const bool posted = Post([this, handle, shared_done] {
-    copies_.push_back({[this, handle, shared_done] {
-                         const auto it = exports_.find(handle);
-                         Reply<std::string>(shared_done,
-                                            it == exports_.end()
-                                                ? absl::StatusOr<std::string>(absl::CancelledError("closed"))
-                                                : it->second->session->reader.Read(kCopyBytes));
-                         return true;
-                       },
-                       [this, shared_done] { Reply<std::string>(shared_done, Draining()); }});
+    copies_.push_back(
+        {[this, handle, shared_done] {
+           const auto it = exports_.find(handle);
+           absl::StatusOr<std::string> piece = absl::CancelledError("closed");
+           if (it != exports_.end()) {
+             piece = it->second->session->reader.Read(kCopyBytes);
+             if (!piece.ok()) piece = LoseDevice(piece.status());
+           }
+           Reply<std::string>(shared_done, std::move(piece));
+           return true;
+         },
+         [this, shared_done](const absl::Status& why) { Reply<std::string>(shared_done, why); }});
   });
-  if (!posted) (*shared_done)(Draining());
+  if (!posted) (*shared_done)(Stopped());
 }
 
 void Engine::CloseExport(uint64_t handle) {
@@ -172,7 +175,7 @@ void Engine::PostGarbage() {
 void Engine::RunCopies() {
   if (copies_.empty()) return;
   const absl::Time end = MonotonicNow() + kCopyTime;
-  while (!copies_.empty()) {
+  while (!copies_.empty() && lost_.ok()) {
     Copy copy = std::move(copies_.front());
     copies_.pop_front();
     if (!copy.step()) copies_.push_back(std::move(copy));

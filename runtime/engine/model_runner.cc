@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
-#include "runtime/device/cpu_device.h"
+#include "runtime/device/worker_pool.h"
 
 namespace weir {
 namespace {
@@ -16,6 +16,8 @@ namespace {
 constexpr int kScoreRows = kChunkTokens;
 // Beside one decoder, so many more rows hardly lengthen a step that is bound by reading the weights.
 constexpr int kMinPrefillTokens = 16;
+// More logits than this are worth waking other threads for.
+constexpr int64_t kShareLogits = 32768;
 
 absl::Status NoCandidate() {
   return MakeError(absl::StatusCode::kInvalidArgument, "NO_CANDIDATE",
@@ -44,27 +46,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index
   runner->scheduler_.emplace(std::move(scheduler));
 
   const int max_logits = limits.max_step_seqs + kScoreRows;
-  const bool paged = lm.Paged().num_layers > 0;
-  const int64_t max_positions = paged ? std::min(lm.context_limit(), limits.kv_blocks * kKvBlockTokens) : 0;
-  WEIR_ASSIGN_OR_RETURN(StepBatch batch,
-                        StepBatch::Create(limits.max_step_tokens, limits.max_step_seqs, max_logits,
-                                          paged ? KvPool::BlocksFor(max_positions) + 1 : 0, device));
-  runner->batch_.emplace(std::move(batch));
-  const int num_threads = device.backend() == Backend::kCpu ? PoolOf(device.stream()).num_threads() : 1;
-  WEIR_ASSIGN_OR_RETURN(
-      DeviceBuffer workspace,
-      device.Allocate(lm.WorkspaceBytes(limits.max_step_tokens, max_logits, max_positions, num_threads)));
-  runner->workspace_ = Workspace(std::move(workspace));
-  const int64_t logits_elements = int64_t{max_logits} * lm.vocab_size();
-  WEIR_ASSIGN_OR_RETURN(runner->logits_,
-                        device.Allocate(logits_elements * static_cast<int64_t>(sizeof(float))));
-  if (device.backend() == Backend::kCpu) {
-    runner->logits_host_ = reinterpret_cast<float*>(runner->logits_.data());
-  } else {
-    runner->logits_copy_.resize(logits_elements);
-    runner->logits_host_ = runner->logits_copy_.data();
-  }
-  for (int i = 0; i < num_threads; ++i) runner->samplers_.emplace_back(lm.vocab_size(), model.text->size());
+  const StepState state = {runner->sessions_->arena().tensors(), runner->sessions_->kv().layers()};
+  WEIR_ASSIGN_OR_RETURN(runner->step_, ModelStep::Create(model, state, max_logits, device));
+  for (int i = 0; i < device.workers().num_threads(); ++i)
+    runner->samplers_.emplace_back(lm.vocab_size(), model.text->size());
   runner->runs_.reserve(limits.max_step_seqs);
   runner->rows_.reserve(max_logits);
   runner->scores_.resize(max_logits);
@@ -267,7 +252,7 @@ bool ModelRunner::TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake) {
 
 // --- one step ---
 
-bool ModelRunner::Step(absl::Time now, WakeList* wake) {
+absl::StatusOr<bool> ModelRunner::Step(absl::Time now, WakeList* wake) {
   sessions_->Expire(now);
   Sweep(now, wake);
   Admit(now, wake);
@@ -275,7 +260,8 @@ bool ModelRunner::Step(absl::Time now, WakeList* wake) {
   std::erase_if(running_, [](const auto& turn) { return turn->done; });
   const bool computed = PlanStep();
   if (computed) {
-    Compute();
+    WEIR_RETURN_IF_ERROR(step_->Compute());
+    ReadRows();
     Collect(now, wake);
     std::erase_if(running_, [](const auto& turn) { return turn->done; });
     ++counters_.steps;
@@ -336,7 +322,8 @@ bool ModelRunner::PlanStep() {
   }
   scheduler_->Plan(views_, &plan_);
 
-  batch_->Clear();
+  StepBatch& batch = step_->batch();
+  batch.Clear();
   runs_.clear();
   rows_.clear();
   int score_rows = kScoreRows;
@@ -356,29 +343,19 @@ bool ModelRunner::PlanStep() {
       score_rows -= num_tokens;
     }
     for (int i = 0; i < num_logits; ++i)
-      rows_.push_back({static_cast<int>(runs_.size()), batch_->num_logits() + i});
-    runs_.push_back({turn, num_tokens, batch_->num_logits(), num_logits, run.decode});
-    batch_->AddRun(sequence.slot.index(), sequence.fed, sequence.waiting().first(num_tokens),
-                   sequence.blocks.blocks(), num_logits);
+      rows_.push_back({static_cast<int>(runs_.size()), batch.num_logits() + i});
+    runs_.push_back({turn, num_tokens, batch.num_logits(), num_logits, run.decode});
+    batch.AddRun(sequence.slot.index(), sequence.fed, sequence.waiting().first(num_tokens),
+                 sequence.blocks.blocks(), num_logits);
   }
   return !runs_.empty();
 }
 
-void ModelRunner::Compute() {
-  Stream& stream = device_.stream();
-  const StepInput input = batch_->Upload(stream);
-  const StepState state = {sessions_->arena().tensors(), sessions_->kv().layers()};
-  const int32_t vocab = model_.model->vocab_size();
-  const TensorView logits(logits_.data(), DType::kF32, {batch_->num_logits(), vocab});
-  model_.model->Forward(input, state, logits, workspace_, stream);
-  if (!logits_copy_.empty())
-    stream.CopyToHost(logits_host_, logits_.data(),
-                      logits.num_elements() * static_cast<int64_t>(sizeof(float)));
-
+void ModelRunner::ReadRows() {
   const auto num_rows = static_cast<int64_t>(rows_.size());
-  if (device_.backend() == Backend::kCpu && num_rows * vocab > 32768) {
-    PoolOf(stream).ParallelFor(num_rows,
-                               [&](int64_t i, int thread) { ReadRow(rows_[i], &samplers_[thread]); });
+  if (num_rows * model_.model->vocab_size() > kShareLogits) {
+    device_.workers().ParallelFor(num_rows,
+                                  [&](int64_t i, int thread) { ReadRow(rows_[i], &samplers_[thread]); });
   } else {
     for (int64_t i = 0; i < num_rows; ++i) ReadRow(rows_[i], &samplers_[0]);
   }
@@ -387,7 +364,7 @@ void ModelRunner::Compute() {
 void ModelRunner::ReadRow(const WantedRow& wanted, Sampler* sampler) {
   const PlannedRun& run = runs_[wanted.run];
   const Sequence& sequence = run.turn->sequence();
-  const std::span<float> logits(LogitRow(wanted.row), static_cast<size_t>(model_.model->vocab_size()));
+  const std::span<float> logits = step_->Logits(wanted.row);
   if (run.turn->params.score) {
     const int32_t target = sequence.waiting()[wanted.row - run.first_logit + 1];
     scores_[wanted.row] = sampler->LogprobOf(logits, target);

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "runtime/engine/engine.h"
+#include "runtime/engine/model_step.h"
 #include "runtime/engine/notifier.h"
 #include "runtime/engine/scheduler.h"
 #include "runtime/engine/session_table.h"
-#include "runtime/engine/step_batch.h"
 
 namespace weir {
 
@@ -50,14 +50,17 @@ class ModelRunner {
 
   // Takes a turn into the waiting line, or fails it at once through its stream.
   void Submit(TurnParams params, std::shared_ptr<TokenStream> stream, absl::Time now, WakeList* wake);
-  // Ends what has to end, admits what fits, computes one step. False when there was nothing to compute.
-  bool Step(absl::Time now, WakeList* wake);
+  // Ends what has to end, admits what fits, computes one step. False when there was nothing to compute. An
+  // error is the device's, which is then lost: the turns are as they were, and FailAll is all that is left to
+  // do.
+  absl::StatusOr<bool> Step(absl::Time now, WakeList* wake);
   void FailAll(const absl::Status& status, WakeList* wake);
 
   bool HasTurns() const { return !running_.empty() || !waiting_.empty(); }
   // When something happens although nobody asks and no turn is there: a session's end.
   absl::Time NextEvent() const { return sessions_->NextExpiry(); }
   RunnerStats Stats() const;
+  const ModelStep& step() const { return *step_; }
 
   // Any thread. Turns that were accepted and have not ended (whoever calls Submit adds the turn), and how
   // many of them need not wait.
@@ -85,7 +88,7 @@ class ModelRunner {
   bool TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake);
   int64_t TokensToReserve(const TurnParams& params, const Sequence& sequence) const;
   bool PlanStep();
-  void Compute();
+  void ReadRows();
   void ReadRow(const WantedRow& row, Sampler* sampler);
   void Collect(absl::Time now, WakeList* wake);
   void CollectDecode(ActiveTurn* turn, const SampleResult& sample, absl::Time now, WakeList* wake);
@@ -97,19 +100,14 @@ class ModelRunner {
   void DropUnfedPrompt(ActiveTurn* turn);
   void Release(ActiveTurn* turn, absl::Time now);
   std::span<const int32_t> SuppressedIds(const ActiveTurn& turn) const;
-  float* LogitRow(int row) { return logits_host_ + int64_t{row} * model_.model->vocab_size(); }
 
   const EngineModel& model_;
   Device& device_;
   const EngineOptions& options_;
   std::unique_ptr<SessionTable> sessions_;
   std::optional<Scheduler> scheduler_;
-  std::optional<StepBatch> batch_;
-  Workspace workspace_;
-  DeviceBuffer logits_;
-  std::vector<float> logits_copy_;  // where the device's memory is not the host's
-  float* logits_host_ = nullptr;
-  std::vector<Sampler> samplers_;  // one per thread
+  std::unique_ptr<ModelStep> step_;
+  std::vector<Sampler> samplers_;  // one per thread of the device's workers
 
   std::deque<std::unique_ptr<ActiveTurn>> waiting_;
   std::vector<std::unique_ptr<ActiveTurn>> running_;

@@ -31,9 +31,9 @@ absl::Status NotFinite(const Session& session) {
 
 // A step writes one piece of the image's body; true when all of it is written.
 auto WriteInPieces(std::shared_ptr<const SnapshotImage> image, BodyWriter writer) {
-  return [image = std::move(image), writer]() mutable {
+  return [image = std::move(image), writer]() mutable -> absl::StatusOr<bool> {
     const char* const at = image->body.get() + (image->header.body_bytes - writer.remaining());
-    writer.Write(at, std::min(writer.remaining(), kCopyBytes));
+    WEIR_RETURN_IF_ERROR(writer.Write(at, std::min(writer.remaining(), kCopyBytes)));
     return writer.remaining() == 0;
   };
 }
@@ -85,11 +85,11 @@ absl::StatusOr<PiecewiseWork<SnapshotInfo>> SessionTable::CreateSnapshot(std::st
   image->claim = *std::move(claim);
   image->body.reset(new char[static_cast<size_t>(body_bytes)]);
   session->busy = true;
-  auto reader = std::make_unique<BodyReader>(session->sequence, arena_, kv_);
+  auto reader = std::make_unique<BodyReader>(session->sequence, io_);
   PiecewiseWork<SnapshotInfo> work;
-  work.step = [image, body_bytes, reader = std::move(reader)] {
+  work.step = [image, body_bytes, reader = std::move(reader)]() -> absl::StatusOr<bool> {
     char* const at = image->body.get() + (body_bytes - reader->remaining());
-    reader->Read(at, std::min(reader->remaining(), kCopyBytes));
+    WEIR_RETURN_IF_ERROR(reader->Read(at, std::min(reader->remaining(), kCopyBytes)));
     return reader->remaining() == 0;
   };
   work.finish = [this, session, image, name = std::string(snapshot)](absl::Time now) {
@@ -154,7 +154,7 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::Rollback(std::string_vi
   }
   session->busy = true;
   PiecewiseWork<SessionInfo> work;
-  work.step = WriteInPieces(image, BodyWriter(sequence, image->header.body_bytes, arena_, kv_));
+  work.step = WriteInPieces(image, BodyWriter(sequence, image->header.body_bytes, io_));
   work.finish = [this, session, image](absl::Time now) {
     RestoreSequence(image->header, &session->sequence);
     ++session->turns;
@@ -172,8 +172,8 @@ absl::StatusOr<std::unique_ptr<SessionExport>> SessionTable::StartExport(std::st
   if (session->sequence.corrupt) return NotFinite(*session);
   SessionInfo info = Info(*session, /*with_recent_tokens=*/true);
   session->busy = true;
-  return std::unique_ptr<SessionExport>(new SessionExport{
-      session, std::move(info), SnapshotFileReader(shape_, session->sequence, arena_, kv_)});
+  return std::unique_ptr<SessionExport>(
+      new SessionExport{session, std::move(info), SnapshotFileReader(shape_, session->sequence, io_)});
 }
 
 void SessionTable::EndExport(SessionExport* session_export, absl::Time now) {
@@ -197,7 +197,7 @@ absl::StatusOr<PiecewiseWork<SessionInfo>> SessionTable::StartImport(
         {{"blocks", std::to_string(KvPool::BlocksFor(header.position()))},
          {"free", std::to_string(kv_.num_free())}},
         absl::Seconds(1));
-  work.step = WriteInPieces(image, BodyWriter(*sequence, header.body_bytes, arena_, kv_));
+  work.step = WriteInPieces(image, BodyWriter(*sequence, header.body_bytes, io_));
   work.finish = [this, image, sequence, params = std::move(params)](absl::Time now) {
     RestoreSequence(image->header, sequence);
     return Insert(params, std::move(*sequence), now);

@@ -6,6 +6,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/engine/device_errors.h"
 
 namespace weir {
 namespace {
@@ -42,11 +43,25 @@ absl::StatusOr<std::unique_ptr<SessionTable>> SessionTable::Create(int model_ind
                                                                    Device& device,
                                                                    const EngineOptions& options,
                                                                    MemoryBudget* snapshot_budget) {
-  WEIR_ASSIGN_OR_RETURN(StateArena arena,
-                        StateArena::Create(model.model->States(), model.limits.slots, device));
-  WEIR_ASSIGN_OR_RETURN(KvPool kv, KvPool::Create(model.model->Paged(), model.limits.kv_blocks, device));
-  return std::unique_ptr<SessionTable>(
-      new SessionTable(model_index, model, options, std::move(arena), std::move(kv), snapshot_budget));
+  const RunnerLimits& limits = model.limits;
+  const std::vector<StateSpec> states = model.model->States();
+  const PagedSpec paged = model.model->Paged();
+  absl::StatusOr<StateArena> arena = StateArena::Create(states, limits.slots, device);
+  if (!arena.ok())
+    return DoesNotFit(
+        arena.status(), model.name,
+        fmt::format("{} slots of {} bytes of state", limits.slots, StateArena::SlotBytes(states)),
+        "give the states less --state-memory, or ask for fewer --slots");
+  absl::StatusOr<KvPool> kv = KvPool::Create(paged, limits.kv_blocks, device);
+  if (!kv.ok())
+    return DoesNotFit(
+        kv.status(), model.name,
+        fmt::format("{} KV blocks of {} bytes", limits.kv_blocks, paged.block_bytes(kKvBlockTokens)),
+        "give the caches less --kv-memory");
+  WEIR_ASSIGN_OR_RETURN(HostBuffer staging, StateIo::AllocateStaging(device));
+  return std::unique_ptr<SessionTable>(new SessionTable(model_index, model, options, *std::move(arena),
+                                                        *std::move(kv), std::move(staging), &device.stream(),
+                                                        snapshot_budget));
 }
 
 absl::StatusOr<Session*> SessionTable::Find(std::string_view id, std::string_view owner) {

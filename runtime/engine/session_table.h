@@ -27,8 +27,9 @@ struct PiecewiseWork {
   // Of a session that is still to be. What finish() leaves of it ends on the engine's thread; the rest of the
   // work may end on any.
   std::unique_ptr<Sequence> claimed;
-  absl::AnyInvocable<bool()> step;                               // true when nothing is left to copy
-  absl::AnyInvocable<absl::StatusOr<T>(absl::Time now)> finish;  // once, after that
+  // True when nothing is left to copy. An error is the device's: nothing of the work is of use then.
+  absl::AnyInvocable<absl::StatusOr<bool>()> step;
+  absl::AnyInvocable<absl::StatusOr<T>(absl::Time now)> finish;  // once, after the last step
 };
 
 inline constexpr int64_t kCopyBytes = int64_t{1} << 20;
@@ -145,14 +146,15 @@ class SessionTable {
 
  private:
   SessionTable(int model_index, const EngineModel& model, const EngineOptions& options, StateArena arena,
-               KvPool kv, MemoryBudget* snapshot_budget)
+               KvPool kv, HostBuffer staging, Stream* stream, MemoryBudget* snapshot_budget)
       : model_index_(model_index),
         model_(model),
         options_(options),
         shape_(SnapshotShape::Of(model)),
         snapshot_budget_(*snapshot_budget),
         arena_(std::move(arena)),
-        kv_(std::move(kv)) {}
+        kv_(std::move(kv)),
+        io_(&arena_, &kv_, stream, std::move(staging)) {}
   SnapshotInfo Info(const Session& session, std::string_view id, const Session::Snapshot& snapshot) const;
   absl::StatusOr<Session*> FindIdle(std::string_view id, std::string_view owner, std::string_view etag);
   absl::StatusOr<Sequence> SequenceIn(std::optional<StateSlot> slot) const;  // nullopt: none is free
@@ -167,6 +169,7 @@ class SessionTable {
   MemoryBudget& snapshot_budget_;
   StateArena arena_;
   KvPool kv_;
+  StateIo io_;
   absl::Time next_sweep_ = absl::InfinitePast();
   std::vector<std::shared_ptr<const SnapshotImage>> garbage_;
   std::map<SessionKey, std::unique_ptr<Session>, SessionKey::Less> sessions_;

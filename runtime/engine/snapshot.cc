@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/status_macros.h"
 
 namespace weir {
 namespace {
@@ -27,61 +29,55 @@ void ZeroUnusedTokens(char* block, int64_t used, const KvPool& kv) {
 
 // --- body ---
 
-BodyReader::BodyReader(const Sequence& sequence, StateArena& arena, KvPool& kv)
-    : sequence_(sequence), arena_(arena), kv_(kv), total_(arena.slot_bytes()), last_block_begin_(total_) {
+BodyReader::BodyReader(const Sequence& sequence, StateIo& io)
+    : sequence_(sequence), io_(io), total_(io.arena().slot_bytes()) {
+  const KvPool& kv = io.kv();
   const int64_t num_blocks = kv.num_blocks() > 0 ? KvPool::BlocksFor(sequence.fed) : 0;
   total_ += num_blocks * kv.block_bytes();
-  last_block_begin_ = total_;
-  const int64_t used = sequence.fed % kKvBlockTokens;
-  if (num_blocks == 0 || used == 0) return;
-  last_block_begin_ -= kv.block_bytes();
-  last_block_.resize(static_cast<size_t>(kv.block_bytes()));
-  kv.Read(sequence.blocks, (num_blocks - 1) * kv.block_bytes(), kv.block_bytes(), last_block_.data());
-  ZeroUnusedTokens(last_block_.data(), used, kv);
+  const bool last_is_full = num_blocks == 0 || sequence.fed % kKvBlockTokens == 0;
+  last_block_begin_ = last_is_full ? total_ : total_ - kv.block_bytes();
 }
 
-void BodyReader::Read(char* out, int64_t bytes) {
+absl::Status BodyReader::ReadLastBlock() {
+  std::vector<char> block(static_cast<size_t>(io_.kv().block_bytes()));
+  WEIR_RETURN_IF_ERROR(
+      io_.Read(sequence_, last_block_begin_, static_cast<int64_t>(block.size()), block.data()));
+  ZeroUnusedTokens(block.data(), sequence_.fed % kKvBlockTokens, io_.kv());
+  last_block_ = std::move(block);
+  return absl::OkStatus();
+}
+
+absl::Status BodyReader::Read(char* out, int64_t bytes) {
   WEIR_CHECK(bytes <= remaining());
-  while (bytes > 0) {
-    int64_t end = total_;
-    if (offset_ < arena_.slot_bytes())
-      end = arena_.slot_bytes();
-    else if (offset_ < last_block_begin_)
-      end = last_block_begin_;
-    const int64_t count = std::min(bytes, end - offset_);
-    if (offset_ < arena_.slot_bytes())
-      arena_.Read(sequence_.slot, offset_, count, out);
-    else if (offset_ < last_block_begin_)
-      kv_.Read(sequence_.blocks, offset_ - arena_.slot_bytes(), count, out);
-    else
-      std::memcpy(out, last_block_.data() + (offset_ - last_block_begin_), static_cast<size_t>(count));
-    offset_ += count;
-    out += count;
-    bytes -= count;
+  const int64_t whole = std::clamp<int64_t>(last_block_begin_ - offset_, 0, bytes);
+  WEIR_RETURN_IF_ERROR(io_.Read(sequence_, offset_, whole, out));
+  if (whole < bytes) {
+    if (last_block_.empty()) WEIR_RETURN_IF_ERROR(ReadLastBlock());
+    std::memcpy(out + whole, last_block_.data() + (offset_ + whole - last_block_begin_),
+                static_cast<size_t>(bytes - whole));
   }
+  offset_ += bytes;
+  return absl::OkStatus();
 }
 
-void BodyWriter::Write(const char* in, int64_t bytes) {
+absl::Status BodyWriter::Write(const char* in, int64_t bytes) {
   WEIR_CHECK(bytes <= remaining());
-  const int64_t into_slot = std::clamp<int64_t>(arena_.slot_bytes() - offset_, 0, bytes);
-  if (into_slot > 0) arena_.Write(sequence_.slot, offset_, into_slot, in);
-  if (into_slot < bytes)
-    kv_.Write(sequence_.blocks, offset_ + into_slot - arena_.slot_bytes(), bytes - into_slot, in + into_slot);
+  WEIR_RETURN_IF_ERROR(io_.Write(sequence_, offset_, bytes, in));
   offset_ += bytes;
+  return absl::OkStatus();
 }
 
 // --- file ---
 
-SnapshotFileReader::SnapshotFileReader(const SnapshotShape& shape, const Sequence& sequence,
-                                       StateArena& arena, KvPool& kv)
+SnapshotFileReader::SnapshotFileReader(const SnapshotShape& shape, const Sequence& sequence, StateIo& io)
     : ends_(EncodeSnapshotHeader(shape, MakeSnapshotHeader(shape, sequence))),
       header_bytes_(static_cast<int64_t>(ends_.size())),
-      body_(sequence, arena, kv) {
+      body_(sequence, io) {
   sum_.Add(ends_);
   ends_.append(kSnapshotTrailerBytes, '\0');  // filled in when the body is through
 }
 
-std::string SnapshotFileReader::Read(int64_t max_bytes) {
+absl::StatusOr<std::string> SnapshotFileReader::Read(int64_t max_bytes) {
   std::string out(static_cast<size_t>(std::min(max_bytes, remaining())), '\0');
   size_t filled = 0;
   const auto take_ends = [&](int64_t until) {
@@ -93,7 +89,7 @@ std::string SnapshotFileReader::Read(int64_t max_bytes) {
   if (ends_at_ < header_bytes_) take_ends(header_bytes_);
   const auto from_body = std::min(static_cast<int64_t>(out.size() - filled), body_.remaining());
   if (from_body > 0) {
-    body_.Read(out.data() + filled, from_body);
+    WEIR_RETURN_IF_ERROR(body_.Read(out.data() + filled, from_body));
     sum_.Add(std::string_view(out).substr(filled, static_cast<size_t>(from_body)));
     filled += static_cast<size_t>(from_body);
   }

@@ -8,6 +8,7 @@
 
 #include "runtime/engine/memory_budget.h"
 #include "runtime/engine/snapshot_format.h"
+#include "runtime/engine/state_io.h"
 
 namespace weir {
 
@@ -28,35 +29,36 @@ struct SnapshotImage {
 // equal bytes. Engine thread only; the sequence, which does not change meanwhile, outlives this.
 class BodyReader {
  public:
-  BodyReader(const Sequence& sequence, StateArena& arena, KvPool& kv);
+  BodyReader(const Sequence& sequence, StateIo& io);
 
   int64_t remaining() const { return total_ - offset_; }
-  // The next `bytes` bytes, at most remaining().
-  void Read(char* out, int64_t bytes);
+  // The next `bytes` bytes, at most remaining(); an error is the device's.
+  absl::Status Read(char* out, int64_t bytes);
 
  private:
+  absl::Status ReadLastBlock();
+
   const Sequence& sequence_;
-  StateArena& arena_;
-  KvPool& kv_;
+  StateIo& io_;
   int64_t total_ = 0;
   int64_t offset_ = 0;
-  int64_t last_block_begin_ = 0;  // offset in the body
-  std::vector<char> last_block_;
+  int64_t last_block_begin_ = 0;  // offset in the body; total_ where the last block is full
+  std::vector<char> last_block_;  // empty until it is needed
 };
 
 // The other way. The sequence has its slot and enough blocks.
 class BodyWriter {
  public:
-  BodyWriter(const Sequence& sequence, int64_t body_bytes, StateArena& arena, KvPool& kv)
-      : sequence_(sequence), arena_(arena), kv_(kv), total_(body_bytes) {}
+  BodyWriter(const Sequence& sequence, int64_t body_bytes, StateIo& io)
+      : sequence_(sequence), io_(io), total_(body_bytes) {}
 
   int64_t remaining() const { return total_ - offset_; }
-  void Write(const char* in, int64_t bytes);
+  // `in` may be freed when this returns; an error is the device's.
+  absl::Status Write(const char* in, int64_t bytes);
 
  private:
   const Sequence& sequence_;
-  StateArena& arena_;
-  KvPool& kv_;
+  StateIo& io_;
   const int64_t total_;
   int64_t offset_ = 0;
 };
@@ -64,11 +66,11 @@ class BodyWriter {
 // An export file, front to back. As BodyReader.
 class SnapshotFileReader {
  public:
-  SnapshotFileReader(const SnapshotShape& shape, const Sequence& sequence, StateArena& arena, KvPool& kv);
+  SnapshotFileReader(const SnapshotShape& shape, const Sequence& sequence, StateIo& io);
 
   int64_t remaining() const { return static_cast<int64_t>(ends_.size()) - ends_at_ + body_.remaining(); }
-  // At most `max_bytes`, and empty only at the end.
-  std::string Read(int64_t max_bytes);
+  // At most `max_bytes`, and empty only at the end; an error is the device's.
+  absl::StatusOr<std::string> Read(int64_t max_bytes);
 
  private:
   std::string ends_;  // header and, once the body is through, trailer

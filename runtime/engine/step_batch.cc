@@ -23,7 +23,7 @@ absl::StatusOr<StepBatch> StepBatch::Create(int max_tokens, int max_seqs, int ma
   batch.slots_ = take(4 * max_seqs);
   batch.logit_rows_ = take(4 * max_logits);
   batch.block_tables_ = take(4 * max_seqs * max_blocks_per_seq);
-  batch.host_.resize(bytes);
+  WEIR_ASSIGN_OR_RETURN(batch.host_, device.AllocateHost(bytes));
   WEIR_ASSIGN_OR_RETURN(batch.buffer_, device.Allocate(bytes));
   batch.Clear();
   return batch;
@@ -52,9 +52,28 @@ void StepBatch::AddRun(int slot, int64_t position, std::span<const int32_t> toke
   HostArray<int32_t>(cu_seqlens_)[++num_seqs_] = num_tokens_;
 }
 
-StepInput StepBatch::Upload(Stream& stream) {
-  const int64_t used = block_tables_ + 4 * num_seqs_ * max_blocks_;
-  stream.CopyToDevice(buffer_.data(), host_.data(), used);
+void StepBatch::PadDecode(int num_seqs) {
+  WEIR_CHECK(IsDecode());
+  const auto fill = [&]<class T>(int64_t offset, T value) {
+    std::fill(HostArray<T>(offset) + num_seqs_, HostArray<T>(offset) + num_seqs, value);
+  };
+  fill(token_ids_, int32_t{0});
+  fill(logit_rows_, int32_t{0});
+  fill(positions_, int64_t{0});
+  fill(slots_, int32_t{-1});
+  std::fill(HostArray<int32_t>(block_tables_) + num_seqs_ * max_blocks_,
+            HostArray<int32_t>(block_tables_) + num_seqs * max_blocks_, -1);
+  std::fill(HostArray<int32_t>(cu_seqlens_) + num_seqs_ + 1, HostArray<int32_t>(cu_seqlens_) + num_seqs + 1,
+            num_tokens_);
+  num_tokens_ = num_seqs_ = num_logits_ = num_seqs;
+  max_seq_tokens_ = 1;  // also where there is no run at all: what is recorded is for one token each
+}
+
+void StepBatch::Upload(Stream& stream) {
+  stream.CopyToDevice(buffer_.data(), host_.data(), block_tables_ + 4 * num_seqs_ * max_blocks_);
+}
+
+StepInput StepBatch::Input() const {
   const auto view = [this](int64_t offset, DType dtype, int64_t n) {
     return TensorView(buffer_.data() + offset, dtype, {n});
   };

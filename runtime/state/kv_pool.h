@@ -46,6 +46,8 @@ class KvPool {
   int64_t block_bytes() const { return spec_.block_bytes(kKvBlockTokens); }
   const std::vector<PagedKv>& layers() const { return layers_; }
 
+  // Queued on the device's stream, like all work there: host memory is the stream's until it is synchronised.
+
   // Copies the contents of `from` into the first blocks of `to`, which has at least as many.
   void Copy(const BlockTable& from, const BlockTable& to);
   // Contents to and from host memory: `bytes` bytes from `offset` on of the table's blocks in their order,

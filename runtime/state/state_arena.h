@@ -56,6 +56,8 @@ class StateArena {
   // One tensor per spec: f32 [num_slots, ...shape].
   const std::vector<TensorView>& tensors() const { return tensors_; }
 
+  // Queued on the device's stream, like all work there: host memory is the stream's until it is synchronised.
+
   // `bytes` bytes of a slot's blob from `offset` on.
   void Read(const StateSlot& slot, int64_t offset, int64_t bytes, void* host);
   void Write(const StateSlot& slot, int64_t offset, int64_t bytes, const void* host);

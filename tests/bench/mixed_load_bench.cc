@@ -55,7 +55,7 @@ class Runner {
   // Seconds of one step.
   double Step() {
     const auto start = Clock::now();
-    const bool computed = runner_->Step(absl::Now(), &wake_);
+    const bool computed = *runner_->Step(absl::Now(), &wake_);
     const double seconds = SecondsSince(start);
     WEIR_CHECK(computed);
     wake_.streams.clear();

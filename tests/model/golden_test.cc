@@ -11,6 +11,7 @@
 #include "tests/support/model_harness.h"
 #include "tests/support/safetensors_writer.h"
 #include "tests/support/temp_dir.h"
+#include "tests/support/test_column.h"
 
 namespace weir::testing {
 namespace {
@@ -63,7 +64,7 @@ class GoldenLogits : public ::testing::TestWithParam<std::string> {
     const TempDir folder;
     folder.Write("config.json", golden.config);
     folder.Write("model.safetensors", SafetensorsBytes(golden.tensors));
-    const std::unique_ptr<Device> device = CreateCpuDevice(2);
+    const std::unique_ptr<Device> device = CreateTestDevice(2);
     LoadOptions options;
     options.ids_only = true;
     const absl::StatusOr<LoadedModel> model = LoadModel(folder.path(), *device, options);

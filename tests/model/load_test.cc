@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/ops/short_conv/short_conv.h"
 #include "runtime/state/state_arena.h"
+#include "tests/support/failing_device.h"
 #include "tests/support/model_harness.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
@@ -50,6 +51,17 @@ TEST_F(Load, ReportsWhatWasLoaded) {
   const int64_t floats = 2 * (2 * 3 * (20 * 20 + 20) + 3 * 180);
   EXPECT_GE(StateArena::SlotBytes(model.decoder->States()), floats * 4);
   EXPECT_LE(StateArena::SlotBytes(model.decoder->States()), floats * 4 + 10 * 64);
+}
+
+TEST_F(Load, WeightsThatDoNotFitAreAnErrorWithARemedy) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  FailingDevice small(10'000);
+  const absl::Status status = LoadModel(folder.path(), small, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(Text(status), HasSubstr("bytes on fail:0"));
+  EXPECT_THAT(Text(status), HasSubstr("choose another device with --device"));
+  EXPECT_EQ(small.allocated_bytes(), 0);
 }
 
 TEST_F(Load, FingerprintTellsWeightsApart) {

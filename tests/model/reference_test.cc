@@ -8,6 +8,7 @@
 #include "model/loaded_model.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/model_harness.h"
+#include "tests/support/test_column.h"
 
 namespace weir::testing {
 namespace {
@@ -33,7 +34,7 @@ std::vector<int32_t> GreedyIds(ModelHarness* harness, const std::vector<int32_t>
 TEST(Reference, Stories260kLogitsGreedyIdsAndText) {
   const std::string folder = WEIR_SOURCE_DIR "/../shared/data/stories260k";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs ../shared/data/stories260k";
-  const std::unique_ptr<Device> device = CreateCpuDevice(2);
+  const std::unique_ptr<Device> device = CreateTestDevice(2);
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, {});
   ASSERT_TRUE(model.ok()) << model.status();
   ModelHarness harness(model->decoder, *device);
@@ -65,7 +66,7 @@ class LlamaCpp : public ::testing::TestWithParam<std::string> {};
 TEST_P(LlamaCpp, LogitsEqualWhateverTheCut) {
   const std::string folder = WEIR_SOURCE_DIR "/../shared/data/" + GetParam() + "-llamacpp";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "needs " << folder;
-  const std::unique_ptr<Device> device = CreateCpuDevice(2);
+  const std::unique_ptr<Device> device = CreateTestDevice(2);
   LoadOptions ids_only;
   ids_only.ids_only = true;
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, ids_only);
@@ -90,7 +91,7 @@ class Zoo : public ::testing::TestWithParam<std::string> {};
 // expected.json was computed in f32 on the bf16 weights.
 TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
   const std::string folder = WEIR_SOURCE_DIR "/model/zoo/tales-" + GetParam();
-  const std::unique_ptr<Device> device = CreateCpuDevice(2);
+  const std::unique_ptr<Device> device = CreateTestDevice(2);
   LoadOptions f32;
   f32.f32_weights = true;
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, f32);
@@ -114,7 +115,7 @@ TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
 // As served, each product rounds its activations to bf16 first, and softmax keeps keys and values in 16 bits.
 TEST_P(Zoo, AsServedLogitsStayWithinTheBoundOfBf16) {
   const std::string folder = WEIR_SOURCE_DIR "/model/zoo/tales-" + GetParam();
-  const std::unique_ptr<Device> device = CreateCpuDevice(2);
+  const std::unique_ptr<Device> device = CreateTestDevice(2);
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, {});
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->weight_dtype, DType::kBF16);

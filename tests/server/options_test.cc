@@ -355,17 +355,5 @@ TEST(Capacity, BlocksAreWhatTheSlotsCanUseOrWhatWasAskedFor) {
   EXPECT_THAT(std::string(PlanCapacity(request, {&model}).status().message()), HasSubstr("--kv-memory"));
 }
 
-TEST(Capacity, TheMemoryLimitIsTheCgroupsOrTheMachines) {
-  testing::TempDir dir;
-  const std::string meminfo = dir.Write("meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\n");
-  dir.Write("memory.max", "max\n");
-  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
-  dir.Write("memory.max", "1000000\n");
-  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 1'000'000);
-  dir.Write("memory.max", "99999999999\n");
-  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
-  EXPECT_EQ(MemoryLimit("/nowhere", "/nowhere"), 0);
-}
-
 }  // namespace
 }  // namespace weir

@@ -10,6 +10,8 @@
 #include "absl/time/clock.h"
 #include "google/rpc/error_details.pb.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/support/failing_device.h"
+#include "tests/support/notification.h"
 #include "tests/support/server_fixture.h"
 
 namespace weir {
@@ -150,6 +152,38 @@ TEST(Server, DEP_04_DrainingFinishesWhatRunsAndRefusesTheRest) {
     EXPECT_TRUE(answers[i].status.ok()) << answers[i].status.error_message();
     EXPECT_EQ(answers[i].token_ids, FakeModel::Generate({i}, 300, testing::kByteVocab));
   }
+  EXPECT_TRUE(WaitFor([&] { return fixture.server().Idle(); }));
+}
+
+// As main does it: told once, the server drains, and is idle when the last status is out.
+TEST(Server, ALostDeviceIsToldToEveryStreamAndTheServerEnds) {
+  const auto device = std::make_shared<testing::FailingDevice>();
+  testing::Notification lost;
+  FixtureOptions options;
+  options.device = device;
+  options.engine.on_device_lost = [&](const absl::Status&) { lost.Notify(); };
+  ServerFixture fixture(std::move(options));
+  auto health = Health::NewStub(fixture.NewChannel());
+  std::vector<std::thread> threads;
+  std::vector<Answer> answers(8);
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back(
+        [&, i] { answers[i] = Generate(fixture.generation(), GreedyRequest({i}, 1'000'000)); });
+  ASSERT_TRUE(WaitFor([&] { return fixture.engine().Stats()[0].running == 8; }));
+  device->FailAt(1);
+  lost.Wait();
+  fixture.server().Drain();
+  EXPECT_EQ(HealthOf(*health, ""), HealthCheckResponse::NOT_SERVING);
+  for (std::thread& thread : threads) thread.join();
+  for (const Answer& answer : answers) {
+    EXPECT_EQ(answer.status.error_code(), grpc::StatusCode::INTERNAL) << answer.status.error_message();
+    const auto info = testing::DetailOf<google::rpc::ErrorInfo>(answer.status);
+    ASSERT_TRUE(info.has_value());
+    EXPECT_EQ(info->reason(), "DEVICE_LOST");
+    EXPECT_EQ(info->metadata().at("device"), "fail:0");
+  }
+  EXPECT_EQ(Generate(fixture.generation(), GreedyRequest({1}, 1)).status.error_code(),
+            grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(WaitFor([&] { return fixture.server().Idle(); }));
 }
 

@@ -1,27 +1,13 @@
 #include "tests/support/fake_model.h"
 
-#include <cmath>
 #include <limits>
 
 #include "absl/time/clock.h"
 #include "runtime/base/check.h"
+#include "tests/support/fake_model_hash.h"
+#include "tests/support/fake_step.h"
 
 namespace weir::testing {
-namespace {
-
-constexpr uint32_t kHashMask = (1u << 24) - 1;  // exact in f32
-
-uint32_t Mix(uint32_t hash, int32_t token) {
-  return ((hash * 0x9e3779b1u) ^ (static_cast<uint32_t>(token) * 0x85ebca6bu) ^ (hash >> 7)) & kHashMask;
-}
-
-int32_t Next(uint32_t hash, int64_t count, int32_t vocab_size) {
-  return static_cast<int32_t>(((hash >> 3) + static_cast<uint64_t>(count) * 7) %
-                              static_cast<uint64_t>(vocab_size - 1));
-}
-
-}  // namespace
-
 PagedSpec FakeModel::Paged() const {
   PagedSpec spec;
   if (!options_.paged) return spec;
@@ -32,54 +18,66 @@ PagedSpec FakeModel::Paged() const {
   return spec;
 }
 
-void FakeModel::Forward(const StepInput& input, const StepState& state, TensorView logits, Workspace&,
-                        Stream&) const {
-  if (on_step) on_step(input, state);
-  if (options_.step_time > absl::ZeroDuration()) absl::SleepFor(options_.step_time);
-  steps_.fetch_add(1);
-  tokens_.fetch_add(input.batch.num_tokens);
-  const RaggedBatch& batch = input.batch;
+void FakeStepCpu(const FakeStepArgs& args, Stream&) {
+  const RaggedBatch& batch = args.batch;
   const int32_t* cu = batch.cu_seqlens.data<int32_t>();
-  const int32_t* ids = input.token_ids.data<int32_t>();
-  const int32_t* rows = input.logit_rows.data<int32_t>();
+  const int32_t* ids = args.token_ids.data<int32_t>();
+  const int32_t* rows = args.logit_rows.data<int32_t>();
+  const auto vocab_size = static_cast<int32_t>(args.logits.dim(1));
   int64_t next_logit = 0;
   for (int n = 0; n < batch.num_seqs; ++n) {
-    float* words = state.fixed[0].row<float>(batch.slots.data<int32_t>()[n]);
+    float* words = args.words.row<float>(batch.slots.data<int32_t>()[n]);
     auto hash = static_cast<uint32_t>(words[0]);
     auto count = static_cast<int64_t>(words[1]);
     WEIR_CHECK(count == batch.positions.data<int64_t>()[n]);  // nothing lost, nothing twice
     bool poisoned = false;
     for (int t = cu[n]; t < cu[n + 1]; ++t) {
-      hash = Mix(hash, ids[t]);
-      if (options_.paged) {
-        const PagedKv& kv = state.paged[0];
+      hash = FakeHash(hash, ids[t]);
+      if (!args.keys.empty()) {
         const auto key = [&](int64_t position, int dim) -> float& {  // keys lie [head_dim, tokens] in a block
           const int32_t block = batch.block_tables.row<int32_t>(n)[position / kKvBlockTokens];
-          return kv.keys.row<float>(block)[dim * kKvBlockTokens + position % kKvBlockTokens];
+          return args.keys.row<float>(block)[dim * kKvBlockTokens + position % kKvBlockTokens];
         };
         key(count, 0) = static_cast<float>(ids[t]);
         key(count, 1) = static_cast<float>(count);
         for (int64_t p = 0; p <= count; ++p) WEIR_CHECK(key(p, 1) == static_cast<float>(p));
       }
       ++count;
-      poisoned = poisoned || ids[t] == options_.poison_id;
-      if (next_logit < logits.num_rows() && rows[next_logit] == t) {
-        float* row = logits.row<float>(next_logit++);
-        for (int32_t i = 0; i < options_.vocab_size; ++i)
-          row[i] = poisoned ? std::numeric_limits<float>::quiet_NaN() : -static_cast<float>((i * 37) % 11);
-        if (!poisoned) row[Next(hash, count, options_.vocab_size)] = 50.0f;
+      poisoned = poisoned || ids[t] == args.poison_id;
+      if (next_logit < args.logits.num_rows() && rows[next_logit] == t) {
+        float* row = args.logits.row<float>(next_logit++);
+        const int32_t next = FakeNext(hash, count, vocab_size);
+        for (int32_t i = 0; i < vocab_size; ++i)
+          row[i] = poisoned ? std::numeric_limits<float>::quiet_NaN() : FakeLogit(i, next);
       }
     }
     words[0] = static_cast<float>(hash);
     words[1] = static_cast<float>(count);
   }
-  WEIR_CHECK(next_logit == logits.num_rows());
+  WEIR_CHECK(next_logit == args.logits.num_rows());
+}
+
+void FakeModel::Forward(const StepInput& input, const StepState& state, TensorView logits, Workspace&,
+                        Stream& stream) const {
+  if (on_step) on_step(input, state);
+  if (options_.step_time > absl::ZeroDuration()) absl::SleepFor(options_.step_time);
+  steps_.fetch_add(1);
+  tokens_.fetch_add(input.batch.num_tokens);
+  Launch(kFakeStep,
+         {.batch = input.batch,
+          .token_ids = input.token_ids,
+          .logit_rows = input.logit_rows,
+          .words = state.fixed[0],
+          .keys = options_.paged ? state.paged[0].keys : TensorView(),
+          .logits = logits,
+          .poison_id = options_.poison_id},
+         stream);
 }
 
 int32_t FakeModel::NextToken(const std::vector<int32_t>& tokens, int32_t vocab_size) {
   uint32_t hash = 0;
-  for (const int32_t id : tokens) hash = Mix(hash, id);
-  return Next(hash, static_cast<int64_t>(tokens.size()), vocab_size);
+  for (const int32_t id : tokens) hash = FakeHash(hash, id);
+  return FakeNext(hash, static_cast<int64_t>(tokens.size()), vocab_size);
 }
 
 std::vector<int32_t> FakeModel::Generate(std::vector<int32_t> prompt, int n, int32_t vocab_size) {

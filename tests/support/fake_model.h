@@ -1,5 +1,6 @@
 // FakeModel: a LanguageModel whose next token depends on its whole state, so that a lost, doubled or mixed-up
-// state shows in the tokens. Costs next to nothing per token.
+// state shows in the tokens. Costs next to nothing per token. Runs on the CPU and, in programs that link its
+// CUDA kernel (tests/cuda), on a GPU.
 #pragma once
 
 #include <atomic>
@@ -48,9 +49,10 @@ class FakeModel final : public LanguageModel {
   // `prompt` and then n greedy tokens; the generated part.
   static std::vector<int32_t> Generate(std::vector<int32_t> prompt, int n, int32_t vocab_size = 64);
 
+  // Calls of Forward and the tokens in them; replays of a recorded decode step are not among them.
   int64_t steps() const { return steps_.load(); }
   int64_t tokens() const { return tokens_.load(); }
-  // Called at the start of each step with its packed batch; for tests that look inside.
+  // Called at the start of each step with its packed batch; for tests that look inside (on the CPU).
   std::function<void(const StepInput&, const StepState&)> on_step;
 
  private:

@@ -5,23 +5,26 @@
 #include <random>
 
 #include "runtime/base/check.h"
-#include "runtime/device/cpu_device.h"
+#include "runtime/device/worker_pool.h"
 
 namespace weir::testing {
 
 ModelHarness::ModelHarness(std::shared_ptr<const LanguageModel> model, Device& device,
                            const HarnessOptions& options)
-    : model_(std::move(model)), device_(device), max_tokens_(options.max_tokens) {
+    : model_(std::move(model)), device_(device), options_(options) {
   arena_.emplace(*StateArena::Create(model_->States(), options.slots, device));
   kv_.emplace(*KvPool::Create(model_->Paged(), options.kv_blocks, device));
   const int64_t max_positions = kv_->num_blocks() * kKvBlockTokens;
-  const int max_logits = options.max_logits > 0 ? options.max_logits : max_tokens_;
-  batch_.emplace(*StepBatch::Create(max_tokens_, options.slots, max_logits, kv_->num_blocks(), device));
-  const int threads = device.backend() == Backend::kCpu ? PoolOf(device.stream()).num_threads() : 1;
-  workspace_ =
-      Workspace(*device.Allocate(model_->WorkspaceBytes(max_tokens_, max_logits, max_positions, threads)));
-  logits_ =
-      *device.Allocate(int64_t{max_logits} * model_->vocab_size() * static_cast<int64_t>(sizeof(float)));
+  const int max_logits = options.max_logits > 0 ? options.max_logits : options.max_tokens;
+  batch_.emplace(
+      *StepBatch::Create(options.max_tokens, options.slots, max_logits, kv_->num_blocks(), device));
+  const int threads = device.backend() == Backend::kCpu ? device.workers().num_threads() : 1;
+  workspace_ = Workspace(
+      *device.Allocate(model_->WorkspaceBytes(options.max_tokens, max_logits, max_positions, threads)));
+  const int64_t logits_bytes =
+      int64_t{max_logits} * model_->vocab_size() * static_cast<int64_t>(sizeof(float));
+  logits_ = *device.Allocate(logits_bytes);
+  if (device.backend() != Backend::kCpu) logits_copy_ = *device.AllocateHost(logits_bytes);
 }
 
 ModelHarness::Sequence ModelHarness::NewSequence(int64_t reserved) {
@@ -50,12 +53,16 @@ TensorView ModelHarness::StepInPlace(std::span<const Slice> slices) {
     batch_->AddRun(slice.sequence->slot.index(), slice.sequence->position, slice.tokens,
                    slice.sequence->blocks.blocks(), slice.num_logits);
   }
-  const StepInput input = batch_->Upload(device_.stream());
+  batch_->Upload(device_.stream());
   const TensorView logits(logits_.data(), DType::kF32, {batch_->num_logits(), model_->vocab_size()});
-  model_->Forward(input, {arena_->tensors(), kv_->layers()}, logits, workspace_, device_.stream());
+  model_->Forward(batch_->Input(), {arena_->tensors(), kv_->layers()}, logits, workspace_, device_.stream());
+  const bool copied = logits_copy_.bytes() > 0;
+  if (copied)
+    device_.stream().CopyToHost(logits_copy_.data(), logits_.data(),
+                                logits.num_elements() * static_cast<int64_t>(sizeof(float)));
   WEIR_CHECK(device_.stream().Synchronize().ok());
   for (const Slice& slice : slices) slice.sequence->position += static_cast<int64_t>(slice.tokens.size());
-  return logits;
+  return copied ? logits.On(logits_copy_.data()) : logits;
 }
 
 std::vector<std::vector<float>> ModelHarness::Step(const std::vector<Run>& runs) {
@@ -86,6 +93,7 @@ std::vector<std::vector<float>> ModelHarness::Feed(Sequence* sequence, const std
 std::vector<float> ModelHarness::State(const Sequence& sequence) {
   std::vector<float> state(arena_->slot_bytes() / sizeof(float));
   arena_->Read(sequence.slot, 0, arena_->slot_bytes(), state.data());
+  WEIR_CHECK(device_.stream().Synchronize().ok());
   return state;
 }
 

@@ -1,5 +1,5 @@
-// ModelHarness: a LanguageModel and its state memory, driven step by step without an engine; for tests of the
-// laws and for benchmarks of a model alone.
+// ModelHarness: a LanguageModel and its state memory, driven step by step without an engine, on any device;
+// for tests of the laws and for benchmarks of a model alone.
 #pragma once
 
 #include <memory>
@@ -50,8 +50,8 @@ class ModelHarness {
     std::span<const int32_t> tokens;
     int num_logits = 1;  // of its last tokens
   };
-  // One step that leaves the logits where the model wrote them, f32 [num_logits, vocab_size], until the next
-  // step.
+  // One step; the logits, f32 [num_logits, vocab_size] in host memory, until the next step. On the CPU they
+  // stay where the model wrote them.
   TensorView StepInPlace(std::span<const Slice> slices);
   // Feeds `tokens` cut into calls of the given sizes (the last size repeats); logits of every token.
   std::vector<std::vector<float>> Feed(Sequence* sequence, const std::vector<int32_t>& tokens,
@@ -60,7 +60,10 @@ class ModelHarness {
   std::vector<float> State(const Sequence& sequence);
 
   StateArena& arena() { return *arena_; }
+  StepState state() const { return {arena_->tensors(), kv_->layers()}; }
   const LanguageModel& model() const { return *model_; }
+  const std::shared_ptr<const LanguageModel>& shared_model() const { return model_; }
+  const HarnessOptions& options() const { return options_; }
 
  private:
   std::shared_ptr<const LanguageModel> model_;
@@ -70,7 +73,8 @@ class ModelHarness {
   std::optional<StepBatch> batch_;
   Workspace workspace_;
   DeviceBuffer logits_;
-  int max_tokens_;
+  HostBuffer logits_copy_;  // where the device's memory is not the host's
+  const HarnessOptions options_;
   std::vector<Slice> slices_;  // of Step()
 };
 

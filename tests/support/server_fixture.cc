@@ -156,7 +156,9 @@ void ServerFixture::Serve() {
   to_serve_.clear();
   EngineOptions engine_options = options_.engine;
   if (!engine_options.quota_of) engine_options.quota_of = server_->quota_of();
-  auto engine = Engine::Create(CreateCpuDevice(options_.threads), std::move(engine_models), engine_options);
+  std::shared_ptr<Device> device = options_.device;
+  if (device == nullptr) device = CreateCpuDevice(options_.threads);
+  auto engine = Engine::Create(std::move(device), std::move(engine_models), engine_options);
   WEIR_CHECK(engine.ok());
   server_->Serve(*std::move(engine), std::move(loaded));
 }

@@ -44,7 +44,8 @@ struct FixtureOptions {
   EngineOptions engine;
   std::shared_ptr<grpc::ChannelCredentials> credentials;  // of the clients; null: plaintext
   int threads = 1;
-  bool serve = true;  // false: stays in the state of loading until Serve()
+  std::shared_ptr<Device> device;  // null: the CPU with `threads`
+  bool serve = true;               // false: stays in the state of loading until Serve()
 };
 
 // Shut down at the end; abandoned calls of the test do not hold that up for long.

@@ -9,6 +9,7 @@
 #include "runtime/engine/model_runner.h"
 #include "runtime/engine/snapshot_intake.h"
 #include "tests/support/fake_model.h"
+#include "tests/support/test_column.h"
 
 namespace weir::testing {
 
@@ -42,7 +43,7 @@ class RunnerHarness {
  public:
   explicit RunnerHarness(FakeModelOptions model_options = {}, RunnerLimits limits = {},
                          EngineOptions options = {})
-      : device_(CreateCpuDevice(2)), options_(options), budget_(options.snapshot_memory) {
+      : device_(CreateTestDevice(2)), options_(options), budget_(options.snapshot_memory) {
     limits.max_step_tokens = std::max(limits.max_step_tokens, model_options.granule + 1);
     model_ = MakeFakeEngineModel(model_options, limits, &fake);
     runner_ = *ModelRunner::Create(0, model_, *device_, options_, &budget_);
@@ -66,9 +67,10 @@ class RunnerHarness {
     return stream;
   }
   bool Step() {
-    const bool computed = runner_->Step(now, &wake_);
+    const absl::StatusOr<bool> computed = runner_->Step(now, &wake_);
     wake_.streams.clear();
-    return computed;
+    EXPECT_TRUE(computed.ok()) << computed.status();
+    return computed.value_or(false);
   }
   // Steps until `stream` has ended; what it said.
   Collected Finish(const std::shared_ptr<TokenStream>& stream) {
@@ -90,8 +92,9 @@ class RunnerHarness {
   template <class T>
   absl::StatusOr<T> Finish(absl::StatusOr<PiecewiseWork<T>> work) {
     if (!work.ok()) return work.status();
-    while (!work->step()) {
-    }
+    absl::StatusOr<bool> done = false;
+    while (done.ok() && !*done) done = work->step();
+    if (!done.ok()) return done.status();
     return work->finish(now);
   }
   absl::StatusOr<SnapshotInfo> Snapshot(const std::string& id, const std::string& snapshot) {
@@ -104,7 +107,7 @@ class RunnerHarness {
   std::string Export(const std::string& id, int64_t piece = kCopyBytes) {
     const auto session_export = *sessions().StartExport(id, "", "");
     std::string bytes;
-    while (session_export->reader.remaining() > 0) bytes += session_export->reader.Read(piece);
+    while (session_export->reader.remaining() > 0) bytes += *session_export->reader.Read(piece);
     EXPECT_EQ(static_cast<int64_t>(bytes.size()), session_export->info.export_bytes);
     sessions().EndExport(session_export.get(), now);
     return bytes;
@@ -132,6 +135,7 @@ class RunnerHarness {
   SessionInfo Info(const std::string& id) { return sessions().Info(**sessions().Find(id, ""), true); }
   SessionTable& sessions() { return runner_->sessions(); }
   ModelRunner& runner() { return *runner_; }
+  Device& device() { return *device_; }
 
   std::shared_ptr<FakeModel> fake;
   absl::Time now = absl::FromUnixSeconds(1'000'000);

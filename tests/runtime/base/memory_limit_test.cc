@@ -1,5 +1,5 @@
 // Where the memory limit of the process is found.
-#include "server/capacity.h"
+#include "runtime/base/memory_limit.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace weir {
 namespace {
 
-TEST(Capacity, TheOwnCgroupAndTheOlderFileBindTheMemoryToo) {
+TEST(MemoryLimit, TheOwnCgroupAndTheOlderFileBindTheMemoryToo) {
   const testing::TempDir older, own;
   const std::string meminfo = older.Write("meminfo", "MemTotal:        2048 kB\n");
   std::filesystem::create_directories(older.path() + "/memory");
@@ -22,6 +22,18 @@ TEST(Capacity, TheOwnCgroupAndTheOlderFileBindTheMemoryToo) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/memory.max") << "900000\n";
   EXPECT_EQ(MemoryLimit(own.path(), meminfo), 900'000);
+}
+
+TEST(MemoryLimit, IsTheCgroupsOrTheMachines) {
+  testing::TempDir dir;
+  const std::string meminfo = dir.Write("meminfo", "MemTotal:        2048 kB\nMemFree: 1 kB\n");
+  dir.Write("memory.max", "max\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
+  dir.Write("memory.max", "1000000\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 1'000'000);
+  dir.Write("memory.max", "99999999999\n");
+  EXPECT_EQ(MemoryLimit(dir.path(), meminfo), 2048 * 1024);
+  EXPECT_EQ(MemoryLimit("/nowhere", "/nowhere"), 0);
 }
 
 }  // namespace

@@ -1,0 +1,91 @@
+#include "runtime/engine/model_step.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "runtime/base/status_macros.h"
+#include "runtime/device/worker_pool.h"
+#include "runtime/engine/device_errors.h"
+#include "runtime/state/kv_pool.h"
+
+namespace weir {
+
+absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& model, const StepState& state,
+                                                             int max_logits, Device& device) {
+  const LanguageModel& lm = *model.model;
+  const RunnerLimits& limits = model.limits;
+  const bool paged = lm.Paged().num_layers > 0;
+  const bool on_cpu = device.backend() == Backend::kCpu;
+  const int64_t max_positions = paged ? std::min(lm.context_limit(), limits.kv_blocks * kKvBlockTokens) : 0;
+  const auto no_room = [&](const absl::Status& status, std::string_view what) {
+    return DoesNotFit(status, model.name, what,
+                      "ask for fewer --max-step-tokens, or less --state-memory and --kv-memory");
+  };
+  absl::StatusOr<StepBatch> batch =
+      StepBatch::Create(limits.max_step_tokens, limits.max_step_seqs, max_logits,
+                        paged ? KvPool::BlocksFor(max_positions) + 1 : 0, device);
+  if (!batch.ok()) return no_room(batch.status(), "the arrays of a step");
+  std::unique_ptr<ModelStep> step(new ModelStep(model, state, device, *std::move(batch)));
+
+  const int num_threads = on_cpu ? device.workers().num_threads() : 1;
+  absl::StatusOr<DeviceBuffer> workspace =
+      device.Allocate(lm.WorkspaceBytes(limits.max_step_tokens, max_logits, max_positions, num_threads));
+  if (!workspace.ok()) return no_room(workspace.status(), "the workspace of a step");
+  step->workspace_ = Workspace(*std::move(workspace));
+
+  const int64_t logits_bytes = int64_t{max_logits} * lm.vocab_size() * static_cast<int64_t>(sizeof(float));
+  absl::StatusOr<DeviceBuffer> logits = device.Allocate(logits_bytes);
+  if (!logits.ok()) return no_room(logits.status(), "the logits of a step");
+  step->logits_ = *std::move(logits);
+  if (!on_cpu) {
+    absl::StatusOr<HostBuffer> copy = device.AllocateHost(logits_bytes);
+    if (!copy.ok()) return no_room(copy.status(), "the copy of the logits");
+    step->logits_copy_ = *std::move(copy);
+  }
+  step->logits_host_ = reinterpret_cast<float*>(on_cpu ? step->logits_.data() : step->logits_copy_.data());
+  if (!on_cpu) WEIR_RETURN_IF_ERROR(step->RecordDecodes(limits));
+  return step;
+}
+
+absl::Status ModelStep::RecordDecodes(const RunnerLimits& limits) {
+  // Each decoding sequence has a slot.
+  const int max_seqs = std::min({limits.max_step_seqs, limits.max_step_tokens, limits.slots});
+  WEIR_ASSIGN_OR_RETURN(graphs_, DecodeGraphs::Record(
+                                     max_seqs, stream_,
+                                     [this](int size) {
+                                       batch_.Clear();
+                                       batch_.PadDecode(size);
+                                       batch_.Upload(stream_);
+                                     },
+                                     [this] { Forward(); }));
+  return absl::OkStatus();
+}
+
+void ModelStep::Forward() {
+  const TensorView logits(logits_.data(), DType::kF32, {batch_.num_logits(), model_.vocab_size()});
+  model_.Forward(batch_.Input(), state_, logits, workspace_, stream_);
+}
+
+absl::Status ModelStep::Compute() {
+  const int num_rows = batch_.num_logits();
+  const int size = graphs_ && batch_.IsDecode() ? graphs_->SizeFor(batch_.num_seqs()) : 0;
+  if (size > 0) batch_.PadDecode(size);
+  batch_.Upload(stream_);
+  if (size > 0) {
+    graphs_->Replay(size, stream_);
+    ++replayed_steps_;
+  } else {
+    Forward();
+  }
+  if (logits_copy_.bytes() > 0)
+    stream_.CopyToHost(logits_copy_.data(), logits_.data(),
+                       int64_t{num_rows} * model_.vocab_size() * static_cast<int64_t>(sizeof(float)));
+  // The one wait of a step, also of one without logits: after it the batch may be filled anew.
+  return stream_.Synchronize();
+}
+
+std::span<float> ModelStep::Logits(int row) const {
+  return {logits_host_ + int64_t{row} * model_.vocab_size(), static_cast<size_t>(model_.vocab_size())};
+}
+
+}  // namespace weir
