@@ -192,24 +192,6 @@ absl::Status Validate(const SamplingParams& params, int32_t vocab_size) {
   return message.empty() ? absl::OkStatus() : absl::InvalidArgumentError(message);
 }
 
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};
-  }
-  return counter;
-}
-
-double UniformDraw(uint64_t seed, uint64_t token_index) {
-  const auto low = [](uint64_t v) { return static_cast<uint32_t>(v); };
-  const auto high = [](uint64_t v) { return static_cast<uint32_t>(v >> 32); };
-  const auto r = Philox4x32({low(token_index), high(token_index), 0, 0}, {low(seed), high(seed)});
-  return static_cast<double>((uint64_t{r[0]} << 32 | r[1]) >> 11) * 0x1p-53;
-}
-
 Sampler::Sampler(int32_t vocab_size, int32_t tokenizer_size)
     : vocab_size_(vocab_size), num_ids_(std::min(vocab_size, tokenizer_size)) {
   WEIR_CHECK(num_ids_ > 0);
@@ -388,6 +370,13 @@ double Sampler::CandidateMass() const {
   return mass;
 }
 
+// Selection leaves the candidates in an order of the standard library's choice; a draw must not depend on it.
+void Sampler::OrderById(const float* logits, float max, float scale) {
+  const Candidate last = *std::max_element(candidates_.begin(), candidates_.end(), Before);
+  Gather(logits, last.logit, max, scale);
+  std::erase_if(candidates_, [&](const Candidate& c) { return Before(last, c); });
+}
+
 // Gathers at least the most likely ids that weigh `target` of `total` together.
 void Sampler::GatherNucleus(const float* logits, float max, float scale, double target, double total) {
   // A few ids for each of the best blocks are enough for most rows of a trained model.
@@ -425,6 +414,7 @@ int32_t Sampler::Draw(const float* logits, const SamplingParams& params, const P
   } else {
     Gather(logits, Below(static_cast<float>(peak.max + std::log(params.min_p) / scale)), peak.max, scale);
   }
+  if (use_top_k || use_top_p) OrderById(logits, peak.max, scale);
   if (use_min_p) {
     std::erase_if(candidates_,
                   [&](const Candidate& c) { return c.weight < params.min_p && c.id != peak.arg_max; });

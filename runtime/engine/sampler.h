@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "runtime/ops/sample/uniform_draw.h"
 
 namespace weir {
 
@@ -46,7 +47,7 @@ static_assert(std::is_trivially_copyable_v<TokenHistory>);
 static_assert(sizeof(TokenHistory) == 4 * 256 + 32 + 8);
 
 // Applied in this order: logit_bias, penalties, suppressed ids, temperature, top_k, top_p, min_p. Each filter
-// keeps at least the arg-max.
+// keeps at least the arg-max. What is left is drawn from in the order of ids (UniformDraw).
 struct SamplingParams {
   float temperature = 1.0f;         // 0: arg-max, lowest id on a tie; seed and filters then have no effect
   int32_t top_k = 0;                // 0, -1, or vocabulary size and more: off
@@ -136,6 +137,7 @@ class Sampler {
   float KthBlockMax(int32_t k);
   void Gather(const float* logits, float threshold, float max, float scale);
   double CandidateMass() const;
+  void OrderById(const float* logits, float max, float scale);
   void GatherNucleus(const float* logits, float max, float scale, double target, double total);
   size_t NucleusSize(double target);
   int32_t Draw(const float* logits, const SamplingParams& params, const Peak& peak, uint64_t token_index);
@@ -151,10 +153,5 @@ class Sampler {
   std::vector<uint16_t> seen_;  // [num_ids]: 1 + outputs in the window; zero between calls
   std::vector<std::pair<int32_t, float>> originals_;  // logits before an edit
 };
-
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC11).
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
-// In [0, 1), 53 bits, a function of its arguments only.
-double UniformDraw(uint64_t seed, uint64_t token_index);
 
 }  // namespace weir
