@@ -10,6 +10,7 @@
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/ops/rms_norm/rms_norm.h"
 #include "runtime/ops/rope/rope.h"
+#include "runtime/ops/sample/sample.h"
 #include "runtime/ops/selective_scan/selective_scan.h"
 #include "runtime/ops/short_conv/short_conv.h"
 #include "runtime/ops/skip/skip.h"
@@ -75,6 +76,10 @@ template <class Visit>
 void VisitViews(RopeArgs& args, Visit&& visit) {
   VisitBatch(args.batch, visit);
   VisitEach(visit, args.x, args.inv_freq);
+}
+template <class Visit>
+void VisitViews(SampleRowsArgs& args, Visit&& visit) {
+  VisitEach(visit, args.logits, args.params, args.samples);
 }
 template <class Visit>
 void VisitViews(SelectiveScanArgs& args, Visit&& visit) {
