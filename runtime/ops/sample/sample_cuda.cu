@@ -64,6 +64,7 @@ __device__ bool Suppress(const Row& row, float* logits, const RowParams& params)
     const int id = Lane() < n ? params.suppressed[Lane()] : -1;
     const bool inside = id >= 0 && id < row.logits.count;
     const float old = inside ? logits[id] : -INFINITY;
+    __syncwarp();  // an id that is named twice is read before it is written
     const unsigned same = __match_any_sync(kAllLanes, static_cast<unsigned>(id));
     if (inside && FirstLane(same) == Lane()) logits[id] = -INFINITY;
     fine = old <= FLT_MAX;
