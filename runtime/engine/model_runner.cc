@@ -260,6 +260,7 @@ absl::StatusOr<bool> ModelRunner::Step(absl::Time now, WakeList* wake) {
   std::erase_if(running_, [](const auto& turn) { return turn->done; });
   const bool computed = PlanStep();
   if (computed) {
+    if (step_->sampling() != nullptr) PlanSampling(step_->sampling());
     WEIR_RETURN_IF_ERROR(step_->Compute());
     ReadRows();
     Collect(now, wake);
@@ -351,6 +352,27 @@ bool ModelRunner::PlanStep() {
   return !runs_.empty();
 }
 
+void ModelRunner::PlanSampling(RowSampling* sampling) {
+  sampling->Clear();
+  for (const WantedRow& wanted : rows_) {
+    const ActiveTurn& turn = *runs_[wanted.run].turn;
+    if (turn.params.score)
+      sampling->AddTarget(wanted.row, ScoreTarget(wanted));
+    else
+      sampling->Add(wanted.row, turn.params.sampling, DrawIndex(wanted), SuppressedIds(turn));
+  }
+}
+
+int32_t ModelRunner::ScoreTarget(const WantedRow& wanted) const {
+  const PlannedRun& run = runs_[wanted.run];
+  return run.turn->sequence().waiting()[wanted.row - run.first_logit + 1];
+}
+
+// The draw belongs to the position that the new token will take.
+uint64_t ModelRunner::DrawIndex(const WantedRow& wanted) const {
+  return static_cast<uint64_t>(runs_[wanted.run].turn->sequence().position());
+}
+
 void ModelRunner::ReadRows() {
   const auto num_rows = static_cast<int64_t>(rows_.size());
   if (num_rows * model_.model->vocab_size() > kShareLogits) {
@@ -363,16 +385,16 @@ void ModelRunner::ReadRows() {
 
 void ModelRunner::ReadRow(const WantedRow& wanted, Sampler* sampler) {
   const PlannedRun& run = runs_[wanted.run];
-  const Sequence& sequence = run.turn->sequence();
-  const std::span<float> logits = step_->Logits(wanted.row);
+  const RowSampling* const sampled = step_->sampling();
+  const bool on_device = sampled != nullptr && !sampled->IsOnHost(wanted.row);
   if (run.turn->params.score) {
-    const int32_t target = sequence.waiting()[wanted.row - run.first_logit + 1];
-    scores_[wanted.row] = sampler->LogprobOf(logits, target);
+    scores_[wanted.row] = on_device ? sampled->TargetLogprob(wanted.row)
+                                    : sampler->LogprobOf(step_->Logits(wanted.row), ScoreTarget(wanted));
   } else {
-    // The draw belongs to the position that the new token will take.
-    samples_[wanted.run] =
-        sampler->Sample(logits, run.turn->params.sampling, sequence.history,
-                        static_cast<uint64_t>(sequence.position()), SuppressedIds(*run.turn));
+    samples_[wanted.run] = on_device ? sampled->Result(wanted.row)
+                                     : sampler->Sample(step_->Logits(wanted.row), run.turn->params.sampling,
+                                                       run.turn->sequence().history, DrawIndex(wanted),
+                                                       SuppressedIds(*run.turn));
   }
 }
 

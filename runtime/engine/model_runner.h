@@ -88,6 +88,9 @@ class ModelRunner {
   bool TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake);
   int64_t TokensToReserve(const TurnParams& params, const Sequence& sequence) const;
   bool PlanStep();
+  void PlanSampling(RowSampling* sampling);
+  int32_t ScoreTarget(const WantedRow& wanted) const;
+  uint64_t DrawIndex(const WantedRow& wanted) const;
   void ReadRows();
   void ReadRow(const WantedRow& row, Sampler* sampler);
   void Collect(absl::Time now, WakeList* wake);

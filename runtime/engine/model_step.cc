@@ -41,6 +41,10 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& 
     absl::StatusOr<HostBuffer> copy = device.AllocateHost(logits_bytes);
     if (!copy.ok()) return no_room(copy.status(), "the copy of the logits");
     step->logits_copy_ = *std::move(copy);
+    const int32_t num_ids = std::min(lm.vocab_size(), model.text->size());
+    absl::StatusOr<RowSampling> sampling = RowSampling::Create(max_logits, num_ids, device);
+    if (!sampling.ok()) return no_room(sampling.status(), "the memory of sampling");
+    step->sampling_.emplace(*std::move(sampling));
   }
   step->logits_host_ = reinterpret_cast<float*>(on_cpu ? step->logits_.data() : step->logits_copy_.data());
   if (!on_cpu) WEIR_RETURN_IF_ERROR(step->RecordDecodes(limits));
@@ -61,13 +65,13 @@ absl::Status ModelStep::RecordDecodes(const RunnerLimits& limits) {
   return absl::OkStatus();
 }
 
-void ModelStep::Forward() {
-  const TensorView logits(logits_.data(), DType::kF32, {batch_.num_logits(), model_.vocab_size()});
-  model_.Forward(batch_.Input(), state_, logits, workspace_, stream_);
+TensorView ModelStep::LogitsView() const {
+  return {logits_.data(), DType::kF32, {batch_.num_logits(), model_.vocab_size()}};
 }
 
+void ModelStep::Forward() { model_.Forward(batch_.Input(), state_, LogitsView(), workspace_, stream_); }
+
 absl::Status ModelStep::Compute() {
-  const int num_rows = batch_.num_logits();
   const int size = graphs_ && batch_.IsDecode() ? graphs_->SizeFor(batch_.num_seqs()) : 0;
   if (size > 0) batch_.PadDecode(size);
   batch_.Upload(stream_);
@@ -77,9 +81,7 @@ absl::Status ModelStep::Compute() {
   } else {
     Forward();
   }
-  if (logits_copy_.bytes() > 0)
-    stream_.CopyToHost(logits_copy_.data(), logits_.data(),
-                       int64_t{num_rows} * model_.vocab_size() * static_cast<int64_t>(sizeof(float)));
+  if (sampling_) sampling_->Run(LogitsView(), logits_host_, stream_);
   // The one wait of a step, also of one without logits: after it the batch may be filled anew.
   return stream_.Synchronize();
 }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/engine/decode_graphs.h"
 #include "runtime/engine/engine.h"
+#include "runtime/engine/row_sampling.h"
 #include "runtime/engine/step_batch.h"
 
 namespace weir {
@@ -25,9 +26,12 @@ class ModelStep {
 
   // To be filled before Compute.
   StepBatch& batch() { return batch_; }
+  // Null where the logits lie in the host's memory. Otherwise to be filled, with every row of logits, before
+  // Compute, which then brings only those to the host that it keeps for it.
+  RowSampling* sampling() { return sampling_ ? &*sampling_ : nullptr; }
   // Computes the batch and waits for it. An error is the device's, which is then lost.
   absl::Status Compute();
-  // Row `row` of the logits of the last step, in host memory.
+  // Row `row` of the logits of the last step, in host memory: one that is the host's to read.
   std::span<float> Logits(int row) const;
 
   // Why decode steps are not recorded although the device should, or OK.
@@ -38,6 +42,7 @@ class ModelStep {
   ModelStep(const EngineModel& model, const StepState& state, Device& device, StepBatch batch)
       : model_(*model.model), state_(state), stream_(device.stream()), batch_(std::move(batch)) {}
   absl::Status RecordDecodes(const RunnerLimits& limits);
+  TensorView LogitsView() const;
   void Forward();
 
   const LanguageModel& model_;
@@ -48,6 +53,7 @@ class ModelStep {
   DeviceBuffer logits_;     // f32 [max_logits, vocab_size]
   HostBuffer logits_copy_;  // where the device's memory is not the host's
   float* logits_host_ = nullptr;
+  std::optional<RowSampling> sampling_;
   std::optional<DecodeGraphs> graphs_;  // of a device that records
   int64_t replayed_steps_ = 0;
 };

@@ -20,8 +20,8 @@ absl::StatusOr<RowSampling> RowSampling::Create(int max_rows, int32_t num_ids, D
   WEIR_RETURN_IF_ERROR(RequireColumn(kSampleRows, device.backend()));
   RowSampling sampling;
   sampling.num_ids_ = num_ids;
-  sampling.params_.reserve(max_rows);
-  sampling.samples_.resize(max_rows);
+  WEIR_ASSIGN_OR_RETURN(sampling.host_params_, device.AllocateHost(max_rows * sizeof(RowParams)));
+  WEIR_ASSIGN_OR_RETURN(sampling.host_samples_, device.AllocateHost(max_rows * sizeof(RowSample)));
   sampling.entries_.resize(max_rows);
   sampling.host_rows_.reserve(max_rows);
   WEIR_ASSIGN_OR_RETURN(sampling.device_params_, device.Allocate(max_rows * sizeof(RowParams)));
@@ -36,24 +36,27 @@ bool RowSampling::Takes(const SamplingParams& params, std::span<const int32_t> s
 }
 
 void RowSampling::Clear() {
-  params_.clear();
+  num_samples_ = 0;
   host_rows_.clear();
 }
 
+void RowSampling::KeepForHost(int row) {
+  entries_[row] = -1;
+  host_rows_.push_back(row);
+}
+
 RowParams* RowSampling::NewEntry(int row) {
-  WEIR_CHECK(params_.size() < params_.capacity());
-  entries_[row] = static_cast<int32_t>(params_.size());
-  params_.emplace_back().row = row;
-  return &params_.back();
+  WEIR_CHECK((num_samples_ + 1) * static_cast<int64_t>(sizeof(RowParams)) <= host_params_.bytes());
+  RowParams* const entry = reinterpret_cast<RowParams*>(host_params_.data()) + num_samples_;
+  *entry = RowParams();
+  entry->row = row;
+  entries_[row] = num_samples_++;
+  return entry;
 }
 
 void RowSampling::Add(int row, const SamplingParams& params, uint64_t token_index,
                       std::span<const int32_t> suppressed_ids) {
-  if (!Takes(params, suppressed_ids)) {
-    entries_[row] = -1;
-    host_rows_.push_back(row);
-    return;
-  }
+  if (!Takes(params, suppressed_ids)) return KeepForHost(row);
   RowParams* entry = NewEntry(row);
   entry->seed = params.seed;
   entry->token_index = token_index;
@@ -67,21 +70,21 @@ void RowSampling::Add(int row, const SamplingParams& params, uint64_t token_inde
 }
 
 void RowSampling::AddTarget(int row, int32_t id) {
-  WEIR_CHECK(id >= 0 && id < num_ids_);
+  if (id < 0 || id >= num_ids_) return KeepForHost(row);
   NewEntry(row)->target = id;
 }
 
 void RowSampling::Run(const TensorView& logits, float* logits_host, Stream& stream) {
-  const auto num_samples = static_cast<int64_t>(params_.size());
+  const int64_t num_samples = num_samples_;
   if (num_samples > 0) {
-    stream.CopyToDevice(device_params_.data(), params_.data(), num_samples * sizeof(RowParams));
+    stream.CopyToDevice(device_params_.data(), params(), num_samples * sizeof(RowParams));
     SampleRowsArgs args;
     args.logits = logits;
     args.num_ids = num_ids_;
     args.params = TensorView(device_params_.data(), DType::kI32, {num_samples, kWords<RowParams>});
     args.samples = TensorView(device_samples_.data(), DType::kI32, {num_samples, kWords<RowSample>});
     Launch(kSampleRows, args, stream);
-    stream.CopyToHost(samples_.data(), device_samples_.data(), num_samples * sizeof(RowSample));
+    stream.CopyToHost(host_samples_.data(), device_samples_.data(), num_samples * sizeof(RowSample));
   }
   // Neighbours in one copy.
   for (size_t i = 0; i < host_rows_.size();) {
@@ -96,7 +99,7 @@ void RowSampling::Run(const TensorView& logits, float* logits_host, Stream& stre
 }
 
 SampleResult RowSampling::Result(int row) const {
-  const RowSample& sample = samples_[entries_[row]];
+  const RowSample& sample = samples()[entries_[row]];
   SampleResult result;
   result.token = sample.token;
   result.finite = sample.finite != 0;
@@ -106,7 +109,7 @@ SampleResult RowSampling::Result(int row) const {
 }
 
 float RowSampling::TargetLogprob(int row) const {
-  const RowSample& sample = samples_[entries_[row]];
+  const RowSample& sample = samples()[entries_[row]];
   return sample.finite != 0 ? sample.logprob : std::numeric_limits<float>::quiet_NaN();
 }
 

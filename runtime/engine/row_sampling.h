@@ -29,7 +29,7 @@ class RowSampling {
   // As Sampler::Sample. A row that the device does not take is kept for the host.
   void Add(int row, const SamplingParams& params, uint64_t token_index,
            std::span<const int32_t> suppressed_ids);
-  // As Sampler::LogprobOf.
+  // As Sampler::LogprobOf. An id that is none of the tokenizer's is the host's.
   void AddTarget(int row, int32_t id);
 
   // Gives the stream the work and the copies, behind the step that computes `logits`, f32 [num_rows,
@@ -43,13 +43,18 @@ class RowSampling {
 
  private:
   RowSampling() = default;
+  void KeepForHost(int row);
   RowParams* NewEntry(int row);
 
+  const RowParams* params() const { return reinterpret_cast<const RowParams*>(host_params_.data()); }
+  const RowSample* samples() const { return reinterpret_cast<const RowSample*>(host_samples_.data()); }
+
   int32_t num_ids_ = 0;
-  std::vector<RowParams> params_;   // [num_samples]
-  std::vector<RowSample> samples_;  // [max_rows]
-  std::vector<int32_t> entries_;    // per row: its place in params_, -1: the host's
-  std::vector<int> host_rows_;      // in the order in which they were added
+  int num_samples_ = 0;
+  HostBuffer host_params_;        // RowParams [max_rows]
+  HostBuffer host_samples_;       // RowSample [max_rows]
+  std::vector<int32_t> entries_;  // [max_rows], per row: its place in the two, -1: the host's
+  std::vector<int> host_rows_;    // in the order in which they were added
   DeviceBuffer device_params_, device_samples_;
 };
 
