@@ -14,12 +14,13 @@ void RmsNormReference(const RmsNormArgs& args, double* y) {
       return value / (1.0 + std::exp(-value));
     };
     const auto x = [&](int64_t c) { return args.x.row<float>(t)[c] * (args.gate_first ? gate(c) : 1.0); };
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t group = c / width * width;
+    for (int64_t group = 0; group < columns; group += width) {
       double mean = 0.0;
-      for (int64_t j = 0; j < width; ++j) mean += x(group + j) * x(group + j) / static_cast<double>(width);
-      const double weight = args.weight.data<float>()[c % args.weight.dim(0)];
-      y[t * columns + c] = x(c) / std::sqrt(mean + args.eps) * weight * (args.gate_first ? 1.0 : gate(c));
+      for (int64_t c = group; c < group + width; ++c) mean += x(c) * x(c) / static_cast<double>(width);
+      for (int64_t c = group; c < group + width; ++c) {
+        const double weight = args.weight.data<float>()[c % args.weight.dim(0)];
+        y[t * columns + c] = x(c) / std::sqrt(mean + args.eps) * weight * (args.gate_first ? 1.0 : gate(c));
+      }
     }
   }
 }

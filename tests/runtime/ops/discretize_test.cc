@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "runtime/ops/skip/skip.h"
 #include "tests/support/kernel_parity.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
@@ -31,7 +31,7 @@ struct Case {
 };
 
 TEST(Discretize, EqualsReferenceWithAndWithoutLimits) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const int heads : {1, 3, 16, 25}) {
     for (const int head_dim : {1, 12, 64}) {
@@ -41,7 +41,7 @@ TEST(Discretize, EqualsReferenceWithAndWithoutLimits) {
         std::vector<double> log_decay(static_cast<size_t>(33 * heads));
         std::vector<double> v(log_decay.size() * static_cast<size_t>(head_dim));
         DiscretizeReference(args, log_decay.data(), v.data());
-        DiscretizeCpu(args, device->stream());
+        RunKernel(kDiscretize, args, *device);
         EXPECT_LT(Nmse(c.log_decay, log_decay), kNmseF32);
         EXPECT_LT(Nmse(c.v, v), kNmseF32);
         EXPECT_TRUE(c.log_decay.RedZonesIntact() && c.v.RedZonesIntact());
@@ -51,13 +51,13 @@ TEST(Discretize, EqualsReferenceWithAndWithoutLimits) {
 }
 
 TEST(Discretize, SoftplusAtItsEndsAndNaN) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = CreateTestDevice(1);
   Case c(1, 5, 1);
   c.bias.Fill(0.0);
   c.a.Fill(-1.0);
   c.x.Fill(1.0);
   c.dt.Assign({-200.0, -20.0, 0.0, 50.0, std::numeric_limits<double>::quiet_NaN()});
-  DiscretizeCpu(c.Args(0.0f, std::numeric_limits<float>::infinity()), device->stream());
+  RunKernel(kDiscretize, c.Args(0.0f, std::numeric_limits<float>::infinity()), *device);
   const float* v = c.v.row<float>(0);
   EXPECT_EQ(v[0], 0.0f);
   EXPECT_NEAR(v[1] / std::exp(-20.0), 1.0, 1e-6);
@@ -67,23 +67,40 @@ TEST(Discretize, SoftplusAtItsEndsAndNaN) {
   EXPECT_TRUE(std::isnan(c.log_decay.row<float>(0)[4]));
 }
 
-TEST(Skip, EqualsReferenceAtOddSizes) {
-  const auto device = CreateCpuDevice(2);
-  for (const int heads : {1, 3, 24}) {
-    for (const int head_dim : {1, 12, 65}) {
-      Random random(9);
-      Guarded x(DType::kF32, {33, heads * head_dim}, 3), y(DType::kF32, {33, heads * head_dim}, 1);
-      Guarded d(DType::kF32, {heads});
-      random.FillNormal(x);
-      random.FillNormal(y);
-      random.FillNormal(d);
-      std::vector<double> expected = y.ToDoubles();
-      SkipReference({x, d, y}, expected.data());
-      SkipCpu({x, d, y}, device->stream());
-      EXPECT_LT(Nmse(y, expected), kNmseF32);
-      EXPECT_TRUE(y.RedZonesIntact());
+TEST(Discretize, AlignmentBatchAndPlaceChangeNoBit) {
+  const auto device = CreateTestDevice(2);
+  constexpr int kTokens = 9;
+  constexpr int kHeads = 3;
+  constexpr int kHeadDim = 12;
+  Guarded bias(DType::kF32, {kHeads}), a(DType::kF32, {kHeads});
+  Random(1).FillNormal(bias);
+  Random(2).FillUniform(a, -16.0, -0.01);
+  std::vector<std::vector<std::byte>> results, decays;
+  for (const int padding : {0, 1}) {
+    Guarded dt(DType::kF32, {kTokens, kHeads}, padding), log_decay(DType::kF32, {kTokens, kHeads}, padding);
+    Guarded x(DType::kF32, {kTokens, kHeads * kHeadDim}, padding);
+    Guarded v(DType::kF32, {kTokens, kHeads * kHeadDim}, padding);
+    Random random(3);
+    random.FillNormal(dt, 4.0);
+    random.FillNormal(x);
+    if (padding == 0) {
+      RunKernel(kDiscretize, {dt, bias, a, x, log_decay, v, 0.01f, 2.0f}, *device);
+      results.push_back(v.Bytes());
+    } else {
+      for (int t = 0; t < kTokens; ++t) {
+        const TensorView in_place = x.view().Rows(t, 1);
+        RunKernel(
+            kDiscretize,
+            {dt.view().Rows(t, 1), bias, a, in_place, log_decay.view().Rows(t, 1), in_place, 0.01f, 2.0f},
+            *device);
+      }
+      results.push_back(x.Bytes());
+      EXPECT_TRUE(x.RedZonesIntact());
     }
+    decays.push_back(log_decay.Bytes());
   }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(decays[0], decays[1]);
 }
 
 }  // namespace

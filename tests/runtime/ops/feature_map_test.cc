@@ -5,14 +5,16 @@
 
 #include "gtest/gtest.h"
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
+#include "tests/runtime/ops/many_runs.h"
 #include "tests/support/kernel_parity.h"
 #include "tests/support/ragged.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
 
 TEST(EluPlusOne, EqualsReferenceAtOddSizesAndInPlace) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   for (const int channels : {1, 5, 16, 67, 576}) {
     for (const int tokens : {1, 4, 71}) {
       Random random(static_cast<uint64_t>(channels + tokens));
@@ -21,23 +23,35 @@ TEST(EluPlusOne, EqualsReferenceAtOddSizesAndInPlace) {
       random.FillNormal(x, 3.0);
       std::vector<double> expected(static_cast<size_t>(tokens * channels));
       EluPlusOneReference({x, y}, expected.data());
-      EluPlusOneCpu({x, y}, device->stream());
+      RunKernel(kEluPlusOne, {x, y}, *device);
       EXPECT_LT(Nmse(y, expected), kNmseF32);
       EXPECT_TRUE(y.RedZonesIntact());
-      EluPlusOneCpu({x, x}, device->stream());
+      RunKernel(kEluPlusOne, {x, x}, *device);
       EXPECT_EQ(x.Bytes(), y.Bytes());
       EXPECT_TRUE(x.RedZonesIntact());
     }
   }
 }
 
+TEST(EluPlusOne, AlignmentChangesNoBit) {
+  const auto device = CreateTestDevice(2);
+  std::vector<std::vector<std::byte>> results;
+  for (const int padding : {0, 1}) {
+    Guarded x(DType::kF32, {7, 68}, padding), y(DType::kF32, {7, 68}, padding);
+    Random(5).FillNormal(x, 3.0);
+    RunKernel(kEluPlusOne, {x, y}, *device);
+    results.push_back(y.Bytes());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
 TEST(EluPlusOne, IsNeverNegativeAndKeepsNaN) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = CreateTestDevice(1);
   Guarded x(DType::kF32, {1, 6});
   Guarded y(DType::kF32, {1, 6});
   x.Assign({0.0, -1.0, -1e6, 1e6, -std::numeric_limits<double>::infinity(),
             std::numeric_limits<double>::quiet_NaN()});
-  EluPlusOneCpu({x, y}, device->stream());
+  RunKernel(kEluPlusOne, {x, y}, *device);
   EXPECT_EQ(y.row<float>(0)[0], 1.0f);
   EXPECT_NEAR(y.row<float>(0)[1], std::exp(-1.0), 1e-7);
   EXPECT_EQ(y.row<float>(0)[2], 0.0f);
@@ -81,7 +95,7 @@ struct FavorCase {
 };
 
 TEST(Favor, EqualsReferenceAtOddSizes) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   for (const int head_dim : {1, 7, 64}) {
     for (const int num_features : {1, 5, 64, 131}) {
       FavorCase c(40, head_dim, num_features, 1.0);
@@ -90,7 +104,7 @@ TEST(Favor, EqualsReferenceAtOddSizes) {
         const FavorArgs args = keys ? c.Keys(ragged) : c.Queries(ragged);
         std::vector<double> y(static_cast<size_t>(args.y.num_elements())), maximum(2), log_decay(80);
         FavorReference(args, y.data(), maximum.data(), log_decay.data());
-        FavorCpu(args, device->stream());
+        RunKernel(kFavor, args, *device);
         EXPECT_LT(Nmse(keys ? c.phi_k : c.phi_q, y), kNmseF32) << head_dim << " to " << num_features;
         if (!keys) continue;
         EXPECT_LT(Nmse(c.maximum, maximum), kNmseF32);
@@ -102,13 +116,13 @@ TEST(Favor, EqualsReferenceAtOddSizes) {
 }
 
 TEST(Favor, AnyCutOfARunGivesTheSameBits) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   FavorCase whole(70, 16, 33, 2.0);
   FavorCase cut(70, 16, 33, 2.0);
-  FavorCpu(whole.Keys(Ragged({{70, 0, 0}})), device->stream());
+  RunKernel(kFavor, whole.Keys(Ragged({{70, 0, 0}})), *device);
   int done = 0;
   for (const int piece : {1, 2, 30, 37}) {
-    FavorCpu(cut.Keys(Ragged({{piece, done, 0}}), done), device->stream());
+    RunKernel(kFavor, cut.Keys(Ragged({{piece, done, 0}}), done), *device);
     done += piece;
   }
   EXPECT_EQ(cut.phi_k.Bytes(), whole.phi_k.Bytes());
@@ -116,18 +130,84 @@ TEST(Favor, AnyCutOfARunGivesTheSameBits) {
   EXPECT_EQ(cut.maximum.Bytes(), whole.maximum.Bytes());
 }
 
+TEST(Favor, KeysOfManyRunsSomeWithoutTokensHoweverTheirRowsLie) {
+  const auto device = CreateTestDevice(2);
+  const Ragged ragged(ManyRuns());
+  constexpr int kHeads = 3;
+  for (const auto& [head_dim, num_features] : {std::pair{8, 36}, {6, 36}}) {
+    std::vector<std::vector<std::byte>> results;
+    for (const int padding : {0, 1}) {
+      Guarded x(DType::kF32, {ragged.num_tokens(), kHeads * head_dim}, padding);
+      Guarded features(DType::kF32, {head_dim, num_features}, padding);
+      Guarded y(DType::kF32, {ragged.num_tokens(), kHeads * num_features}, padding);
+      Guarded maximum(DType::kF32, {kManyRuns, kHeads}),
+          log_decay(DType::kF32, {ragged.num_tokens(), kHeads}, 2);
+      Random random(8);
+      random.FillNormal(x);
+      random.FillNormal(features);
+      random.FillNormal(maximum);
+      const FavorArgs args{ragged.batch(), x, features, kHeads, y, maximum, log_decay};
+      std::vector<double> phi(static_cast<size_t>(y.view().num_elements()));
+      std::vector<double> running = maximum.ToDoubles(),
+                          decays(static_cast<size_t>(ragged.num_tokens() * kHeads));
+      FavorReference(args, phi.data(), running.data(), decays.data());
+      RunKernel(kFavor, args, *device);
+      EXPECT_LT(Nmse(y, phi), kNmseF32);
+      EXPECT_LT(Nmse(maximum, running), kNmseF32);
+      EXPECT_LT(Nmse(log_decay, decays), kNmseF32);
+      EXPECT_TRUE(y.RedZonesIntact() && maximum.RedZonesIntact() && log_decay.RedZonesIntact());
+      results.push_back(y.Bytes());
+      for (const std::vector<std::byte>& more : {maximum.Bytes(), log_decay.Bytes()})
+        results.back().insert(results.back().end(), more.begin(), more.end());
+    }
+    EXPECT_EQ(results[0], results[1]) << head_dim << " to " << num_features;
+  }
+}
+
+// Thousands of rows at once and a few at a time, a maximum carried through thousands of tokens.
+TEST(Favor, LongRunsKeepTheirBitsWhenCut) {
+  const auto device = CreateTestDevice(2);
+  constexpr int kTokens = 2150;
+  for (const auto& [head_dim, num_features] : {std::pair{4, 5}, {3, 100}, {4, 268}}) {
+    FavorCase whole(kTokens, head_dim, num_features, 1.0);
+    const Ragged ragged({{kTokens, 0, 0}});
+    for (const bool keys : {false, true}) {
+      const FavorArgs args = keys ? whole.Keys(ragged) : whole.Queries(ragged);
+      std::vector<double> y(static_cast<size_t>(args.y.num_elements())), maximum(2), log_decay(2 * kTokens);
+      FavorReference(args, y.data(), maximum.data(), log_decay.data());
+      RunKernel(kFavor, args, *device);
+      EXPECT_LT(Nmse(keys ? whole.phi_k : whole.phi_q, y), kNmseF32) << head_dim << " to " << num_features;
+      if (!keys) continue;
+      EXPECT_LT(Nmse(whole.maximum, maximum), kNmseF32);
+      EXPECT_LT(Nmse(whole.log_decay, log_decay), kNmseF32);
+    }
+    FavorCase cut(kTokens, head_dim, num_features, 1.0);
+    int done = 0;
+    for (const int piece : {1, 40, 2100, 9}) {
+      RunKernel(kFavor, cut.Queries(Ragged({{piece, done, 0}}), done), *device);
+      RunKernel(kFavor, cut.Keys(Ragged({{piece, done, 0}}), done), *device);
+      done += piece;
+    }
+    EXPECT_EQ(cut.phi_q.Bytes(), whole.phi_q.Bytes()) << head_dim << " to " << num_features;
+    EXPECT_EQ(cut.phi_k.Bytes(), whole.phi_k.Bytes()) << head_dim << " to " << num_features;
+    EXPECT_EQ(cut.log_decay.Bytes(), whole.log_decay.Bytes());
+    EXPECT_EQ(cut.maximum.Bytes(), whole.maximum.Bytes());
+  }
+}
+
 // Performer against its own quadratic form in double precision, which needs no stabiliser: exponents of keys
 // that rise by dozens on the way included.
 TEST(Favor, WithTheRecurrenceEqualsTheQuadraticFormOfItsKernel) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
+  const auto cpu = CreateCpuDevice(2);
   for (const double size : {1.0, 3.0}) {
     constexpr int kTokens = 150;
     constexpr int kDim = 16;
     constexpr int kFeatures = 40;
     FavorCase c(kTokens, kDim, kFeatures, size);
     const Ragged ragged({{kTokens, 0, 0}});
-    FavorCpu(c.Queries(ragged), device->stream());
-    FavorCpu(c.Keys(ragged), device->stream());
+    RunKernel(kFavor, c.Queries(ragged), *device);
+    RunKernel(kFavor, c.Keys(ragged), *device);
     Guarded s_outer(DType::kF32, {1, 2, kFeatures, kDim}), s_inner(DType::kF32, {1, 2, kFeatures, kDim});
     Guarded z_outer(DType::kF32, {1, 2, kFeatures}), z_inner(DType::kF32, {1, 2, kFeatures});
     for (Guarded* part : {&s_outer, &s_inner, &z_outer, &z_inner}) part->Fill(0.0);
@@ -144,7 +224,7 @@ TEST(Favor, WithTheRecurrenceEqualsTheQuadraticFormOfItsKernel) {
                          .o = o,
                          .num_heads = 2,
                          .num_kv_heads = 2},
-                        device->stream());
+                        cpu->stream());
     const double root = std::pow(static_cast<double>(kDim), -0.25);
     const auto exponent = [&](const Guarded& x, int t, int h, int i) {
       double e = 0.0;

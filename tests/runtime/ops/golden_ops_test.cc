@@ -13,6 +13,7 @@
 #include "tests/support/golden_fill.h"
 #include "tests/support/kernel_parity.h"
 #include "tests/support/ragged.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
@@ -83,15 +84,17 @@ std::vector<double> Recur(const OpGolden& golden, const TensorView& q, const Ten
 }
 
 TEST(GoldenOps, LinearAttentionEqualsTheNaiveForm) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
+  const auto cpu = CreateCpuDevice(2);
   const OpGolden golden("linear_attention");
-  for (const char* name : {"q", "k"}) EluPlusOneCpu({golden[name], golden[name]}, device->stream());
+  for (const char* name : {"q", "k"}) RunKernel(kEluPlusOne, {golden[name], golden[name]}, *device);
   for (const WholeChunks way : {WholeChunks::kSteps, WholeChunks::kProducts})
-    EXPECT_LT(MaxRelativeError(Recur(golden, golden["q"], golden["k"], {}, way, *device), golden.o), 1e-5);
+    EXPECT_LT(MaxRelativeError(Recur(golden, golden["q"], golden["k"], {}, way, *cpu), golden.o), 1e-5);
 }
 
 TEST(GoldenOps, PerformerEqualsItsQuadraticForm) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
+  const auto cpu = CreateCpuDevice(2);
   for (const auto& [name, bound] : {std::pair{"performer", 1e-5}, {"performer_far", 1e-4}}) {
     const OpGolden golden(name);
     const TensorView features = golden["features"];
@@ -100,10 +103,10 @@ TEST(GoldenOps, PerformerEqualsItsQuadraticForm) {
     Guarded q(DType::kF32, {golden.num_tokens(), columns}), k(DType::kF32, {golden.num_tokens(), columns});
     Guarded maximum(DType::kF32, {1, golden.heads}),
         log_decay(DType::kF32, {golden.num_tokens(), golden.heads});
-    FavorCpu({ragged.batch(), golden["q"], features, golden.heads, q, {}, {}}, device->stream());
-    FavorCpu({ragged.batch(), golden["k"], features, golden.heads, k, maximum, log_decay}, device->stream());
+    RunKernel(kFavor, {ragged.batch(), golden["q"], features, golden.heads, q, {}, {}}, *device);
+    RunKernel(kFavor, {ragged.batch(), golden["k"], features, golden.heads, k, maximum, log_decay}, *device);
     for (const WholeChunks way : {WholeChunks::kSteps, WholeChunks::kProducts})
-      EXPECT_LT(MaxRelativeError(Recur(golden, q, k, log_decay, way, *device), golden.o), bound) << name;
+      EXPECT_LT(MaxRelativeError(Recur(golden, q, k, log_decay, way, *cpu), golden.o), bound) << name;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/ops/linear_recurrence/cost.h"
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
 #include "tests/support/recurrence_case.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
@@ -20,7 +21,8 @@ double Phi(double x) { return x > 0 ? x + 1.0 : std::exp(x); }
 
 // Runs the op on the lesson's three tokens, with φ applied or not.
 std::vector<double> RunLesson(bool normalised) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = CreateTestDevice(1);
+  const auto cpu = CreateCpuDevice(1);
   const RecurrenceShape shape{1, 1, kD, kD, normalised};
   RecurrenceState state(shape, 1);
   RecurrenceTokens tokens(shape, kN, 1);
@@ -31,10 +33,10 @@ std::vector<double> RunLesson(bool normalised) {
   LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
   args.scale = 1.0f;
   if (normalised) {
-    EluPlusOneCpu({args.q, args.q}, device->stream());
-    EluPlusOneCpu({args.k, args.k}, device->stream());
+    RunKernel(kEluPlusOne, {args.q, args.q}, *device);
+    RunKernel(kEluPlusOne, {args.k, args.k}, *device);
   }
-  LinearRecurrenceCpu(args, device->stream());
+  LinearRecurrenceCpu(args, cpu->stream());
   return tokens.o.ToDoubles();
 }
 

@@ -81,21 +81,49 @@ TEST(RmsNorm, WritesInPlaceAndKnowsAHandComputedRow) {
 }
 
 TEST(RmsNorm, RowsKeepTheirBitsInAnyBatchAndThreadCount) {
-  constexpr int kTokens = 200;
+  const int num_tokens = SlowKernels() ? 21 : 200;
   constexpr int kWidth = 333;
   Random random(7);
-  Guarded x(DType::kF32, {kTokens, kWidth});
+  Guarded x(DType::kF32, {num_tokens, kWidth});
   Guarded weight(DType::kF32, {kWidth});
-  Guarded one(DType::kF32, {kTokens, kWidth});
-  Guarded many(DType::kF32, {kTokens, kWidth});
+  Guarded one(DType::kF32, {num_tokens, kWidth});
+  Guarded many(DType::kF32, {num_tokens, kWidth});
   random.FillNormal(x);
   random.FillNormal(weight);
   const auto alone = CreateTestDevice(1);
   const auto crowd = CreateTestDevice(4);
-  for (int t = 0; t < kTokens; ++t)
-    RmsNormCpu({x.view().Rows(t, 1), weight, TensorView(), one.view().Rows(t, 1)}, alone->stream());
-  RmsNormCpu({x, weight, TensorView(), many}, crowd->stream());
+  for (int t = 0; t < num_tokens; ++t)
+    RunKernel(kRmsNorm, {x.view().Rows(t, 1), weight, TensorView(), one.view().Rows(t, 1)}, *alone);
+  RunKernel(kRmsNorm, {x, weight, TensorView(), many}, *crowd);
   EXPECT_EQ(one.Bytes(), many.Bytes());
+}
+
+// Widths on both sides of where a kernel may change its way, in rows that begin at vectors and in rows that
+// do not.
+TEST(RmsNorm, AnyWidthHasTheSameBitsHoweverItsRowsLie) {
+  const auto device = CreateTestDevice(2);
+  for (const int width : {4, 256, 260, 1024, 1028, 1537, 8192, 8204}) {
+    for (const int gate_way : {0, 1, 2}) {
+      if (gate_way > 0 && width % 256 == 0) continue;
+      std::vector<std::vector<std::byte>> results;
+      for (const int padding : {0, 1}) {
+        Guarded x(DType::kF32, {3, 2 * width}, padding), gate(DType::kF32, {3, 2 * width}, padding);
+        Guarded y(DType::kF32, {3, 2 * width}, padding), weight(DType::kF32, {2 * width});
+        Random random(static_cast<uint64_t>(width));
+        random.FillNormal(x, 3.0);
+        random.FillNormal(gate, 4.0);
+        random.FillUniform(weight, 0.5, 1.5);
+        RmsNormArgs args{x, weight, gate_way > 0 ? gate.view() : TensorView(), y, 1e-5f};
+        args.group_width = width;
+        args.gate_first = gate_way == 2;
+        RunKernel(kRmsNorm, args, *device);
+        EXPECT_LT(Nmse(y, Expected(args)), kNmseF32) << "width " << width << " gate " << gate_way;
+        EXPECT_TRUE(y.RedZonesIntact());
+        results.push_back(y.Bytes());
+      }
+      EXPECT_EQ(results[0], results[1]) << "width " << width << " gate " << gate_way;
+    }
+  }
 }
 
 TEST(RmsNorm, NonFiniteRowsStayAlone) {

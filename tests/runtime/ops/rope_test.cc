@@ -3,8 +3,10 @@
 #include <cmath>
 
 #include "gtest/gtest.h"
+#include "tests/runtime/ops/many_runs.h"
 #include "tests/support/kernel_parity.h"
 #include "tests/support/ragged.h"
+#include "tests/support/test_column.h"
 
 namespace weir {
 namespace {
@@ -17,7 +19,7 @@ void FillInvFreq(const Guarded& inv_freq, double base) {
 }
 
 TEST(Rope, EqualsReferenceAtPositionsOfMillions) {
-  const auto device = CreateCpuDevice(2);
+  const auto device = CreateTestDevice(2);
   for (const int half : {1, 3, 16, 32, 65}) {
     for (const int num_heads : {1, 3}) {
       const Ragged ragged({{5, 0}, {1, 1'000'000}, {70, 7'654'321}, {2, 100'000'007}});
@@ -29,7 +31,7 @@ TEST(Rope, EqualsReferenceAtPositionsOfMillions) {
       const RopeArgs args{ragged.batch(), x, inv_freq, num_heads};
       std::vector<double> expected(static_cast<size_t>(x.view().num_elements()));
       RopeReference(args, expected.data());
-      RopeCpu(args, device->stream());
+      RunKernel(kRope, args, *device);
       EXPECT_LT(Nmse(x, expected), kNmseF32) << "half " << half;
       EXPECT_TRUE(x.RedZonesIntact());
     }
@@ -37,13 +39,13 @@ TEST(Rope, EqualsReferenceAtPositionsOfMillions) {
 }
 
 TEST(Rope, TurnsByHandComputedAngles) {
-  const auto device = CreateCpuDevice(1);
+  const auto device = CreateTestDevice(1);
   const Ragged ragged({{2, 3}});
   Guarded x(DType::kF32, {2, 2});
   Guarded inv_freq(DType::kF32, {1});
   x.Assign({1.0, 0.0, 0.0, 1.0});
   inv_freq.Assign({0.5});
-  RopeCpu({ragged.batch(), x, inv_freq, 1}, device->stream());
+  RunKernel(kRope, {ragged.batch(), x, inv_freq, 1}, *device);
   EXPECT_NEAR(x.row<float>(0)[0], std::cos(1.5), 1e-6);
   EXPECT_NEAR(x.row<float>(0)[1], std::sin(1.5), 1e-6);
   EXPECT_NEAR(x.row<float>(1)[0], -std::sin(2.0), 1e-6);
@@ -60,15 +62,37 @@ TEST(Rope, TokensKeepTheirBitsInAnyBatchAndThreadCount) {
   Random(5).FillNormal(packed);
   Random(5).FillNormal(single);
   FillInvFreq(inv_freq, 500000.0);
-  const auto crowd = CreateCpuDevice(4);
-  RopeCpu({together.batch(), packed, inv_freq, kHeads}, crowd->stream());
-  const auto alone = CreateCpuDevice(1);
+  const auto crowd = CreateTestDevice(4);
+  RunKernel(kRope, {together.batch(), packed, inv_freq, kHeads}, *crowd);
+  const auto alone = CreateTestDevice(1);
   for (int t = 0; t < together.num_tokens(); ++t) {
     const int64_t position = t < 40 ? 1000 + t : t == 40 ? 77 : t - 41;
     const Ragged one({{1, position}});
-    RopeCpu({one.batch(), single.view().Rows(t, 1), inv_freq, kHeads}, alone->stream());
+    RunKernel(kRope, {one.batch(), single.view().Rows(t, 1), inv_freq, kHeads}, *alone);
   }
   EXPECT_EQ(packed.Bytes(), single.Bytes());
+}
+
+TEST(Rope, ManyRunsSomeWithoutTokensHoweverTheirRowsLie) {
+  const auto device = CreateTestDevice(2);
+  const Ragged ragged(ManyRuns());
+  for (const int half : {5, 8}) {
+    std::vector<std::vector<std::byte>> results;
+    for (const int padding : {0, 1}) {
+      Guarded x(DType::kF32, {ragged.num_tokens(), 2 * 2 * half}, padding);
+      Guarded inv_freq(DType::kF32, {half});
+      Random(6).FillNormal(x);
+      FillInvFreq(inv_freq, 10000.0);
+      const RopeArgs args{ragged.batch(), x, inv_freq, 2};
+      std::vector<double> expected(static_cast<size_t>(x.view().num_elements()));
+      RopeReference(args, expected.data());
+      RunKernel(kRope, args, *device);
+      EXPECT_LT(Nmse(x, expected), kNmseF32) << "half " << half;
+      EXPECT_TRUE(x.RedZonesIntact());
+      results.push_back(x.Bytes());
+    }
+    EXPECT_EQ(results[0], results[1]) << "half " << half;
+  }
 }
 
 }  // namespace
