@@ -41,6 +41,9 @@ struct LinearRecurrenceArgs {
 inline constexpr float kMinLogDecay = -200.0f;
 
 void LinearRecurrenceCpu(const LinearRecurrenceArgs& args, Stream& stream);
+// The CUDA column does whole chunks as products of numbers in two bf16 parts, which hold 17 bits or more of
+// their 24: Nmse of outputs and state stays below this. Single tokens are computed in f32.
+inline constexpr double kCudaChunkNmse = 1e-10;
 WEIR_CUDA_COLUMN void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream);
 
 // One token after another in double precision, one level. s: [slots, num_kv_heads, state_dim, head_dim] and

@@ -9,6 +9,8 @@ namespace {
 float* DataOf(const TensorView& view) { return view.empty() ? nullptr : view.data<float>(); }
 int64_t StrideOf(const TensorView& view) { return view.empty() ? 0 : view.row_stride(); }
 
+static_assert(kRecurrenceChunk == kChunkTokens && kFoldTokens % kChunkTokens == 0);
+
 }  // namespace
 
 void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream) {

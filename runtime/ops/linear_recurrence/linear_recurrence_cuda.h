@@ -38,10 +38,16 @@ struct CudaRecurrence {
 
 // A block keeps its part of the state in registers, at most 16 rows a thread.
 inline constexpr int kMaxCudaStateDim = 4096;
+inline constexpr int kRecurrenceChunk = 64;  // kChunkTokens
 
 // Queues the kernels for num_seqs runs, the longest of max_seq_tokens. A block needs about (2 queries + 5) ·
 // state_dim floats of shared memory; a shape beyond the GPU's limit fails at the stream's next Synchronize.
 void LaunchCudaRecurrence(const CudaRecurrence& recurrence, int num_seqs, int max_seq_tokens,
                           cudaStream_t stream);
+
+// The part of it that whole chunks as matrix products are: states of at most 128 rows and, with a normaliser,
+// 64 columns. By the shape alone.
+bool RecurrenceHasChunks(const CudaRecurrence& recurrence);
+void LaunchRecurrenceChunks(const CudaRecurrence& recurrence, int num_seqs, cudaStream_t stream);
 
 }  // namespace weir

@@ -10,6 +10,9 @@ namespace weir {
 // The least normal f32: what decays to less counts as zero, or it would stay the least denormal for ever.
 inline constexpr float kLeastNormalFloat = 1.17549435e-38f;
 
+// Tokens of a run: those before its first whole chunk (all, if it has none), its whole chunks, those after.
+enum class RecurrencePart : uint8_t { kAll, kBefore, kWholeChunks, kAfter };
+
 // Some tokens of one run and one state head.
 struct RecurrenceRun {
   int head;
@@ -18,13 +21,26 @@ struct RecurrenceRun {
   int64_t position;       // of the first
 };
 
-__device__ inline RecurrenceRun RunOf(const CudaRecurrence& r, int n, int head) {
+__device__ inline RecurrenceRun RunOf(const CudaRecurrence& r, int n, int head, RecurrencePart part) {
   RecurrenceRun run;
   run.head = head;
   run.slot = r.slots[n];
   run.first = r.cu_seqlens[n];
   run.tokens = r.cu_seqlens[n + 1] - run.first;
   run.position = r.positions[n];
+  if (part == RecurrencePart::kAll) return run;
+  const int64_t to_border = (kRecurrenceChunk - run.position % kRecurrenceChunk) % kRecurrenceChunk;
+  const int64_t in_chunks =
+      run.tokens < to_border ? 0 : (run.tokens - to_border) / kRecurrenceChunk * kRecurrenceChunk;
+  const int64_t before = in_chunks == 0 ? run.tokens : to_border;
+  const int64_t skipped = part == RecurrencePart::kBefore        ? 0
+                          : part == RecurrencePart::kWholeChunks ? before
+                                                                 : before + in_chunks;
+  run.tokens = part == RecurrencePart::kBefore        ? before
+               : part == RecurrencePart::kWholeChunks ? in_chunks
+                                                      : run.tokens - skipped;
+  run.first += skipped;
+  run.position += skipped;
   return run;
 }
 

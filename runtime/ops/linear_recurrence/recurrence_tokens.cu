@@ -317,9 +317,10 @@ constexpr int MinBlocks(int vec, int quads, bool two_levels) {
 
 // grid: (runs · blocks of a head, heads).
 template <int kVec, int kQuads, bool kTwoLevels>
-__global__ void __launch_bounds__(kMaxThreads, MinBlocks(kVec, kQuads, kTwoLevels)) TokensKernel(CudaRecurrence r, TokensTile tile) {
+__global__ void __launch_bounds__(kMaxThreads, MinBlocks(kVec, kQuads, kTwoLevels))
+    TokensKernel(CudaRecurrence r, TokensTile tile, RecurrencePart part) {
   const int n = static_cast<int>(blockIdx.x) / tile.blocks;
-  const RecurrenceRun run = RunOf(r, n, static_cast<int>(blockIdx.y));
+  const RecurrenceRun run = RunOf(r, n, static_cast<int>(blockIdx.y), part);
   if (run.tokens == 0) return;
   const int group = Thread() / tile.column_threads;
   const int own_column = (Thread() % tile.column_threads) * kVec;  // of the block's
@@ -383,10 +384,11 @@ __global__ void __launch_bounds__(kMaxThreads, MinBlocks(kVec, kQuads, kTwoLevel
 // z after the run where several blocks share a head, once all of them have read z before it: the same
 // operations as in StepNormalizer. A thread owns one element. grid: (runs · blocks of `blocks` elements,
 // heads).
-__global__ void __launch_bounds__(kMaxThreads) NormalizerKernel(CudaRecurrence r, int blocks) {
+__global__ void __launch_bounds__(kMaxThreads)
+    NormalizerKernel(CudaRecurrence r, int blocks, RecurrencePart part) {
   const int n = static_cast<int>(blockIdx.x) / blocks;
   const int i = (static_cast<int>(blockIdx.x) - n * blocks) * kMaxThreads + Thread();
-  const RecurrenceRun run = RunOf(r, n, static_cast<int>(blockIdx.y));
+  const RecurrenceRun run = RunOf(r, n, static_cast<int>(blockIdx.y), part);
   if (i >= r.state_dim || run.tokens == 0) return;
   float* const inner_at = StateOf(r.z_inner, r.z_inner_stride, run, r.state_dim) + i;
   float* const outer_at =
@@ -405,7 +407,7 @@ __global__ void __launch_bounds__(kMaxThreads) NormalizerKernel(CudaRecurrence r
   if (outer_at != nullptr) *outer_at = outer;
 }
 
-using KernelFunction = void (*)(CudaRecurrence, TokensTile);
+using KernelFunction = void (*)(CudaRecurrence, TokensTile, RecurrencePart);
 
 template <int kVec, bool kTwoLevels>
 KernelFunction ForQuads(int quads) {
@@ -439,24 +441,34 @@ TokensTile TileOf(const CudaRecurrence& r, int vec, int max_seq_tokens) {
   return tile;
 }
 
-}  // namespace
-
-void LaunchCudaRecurrence(const CudaRecurrence& r, int num_seqs, int max_seq_tokens, cudaStream_t stream) {
-  if (num_seqs == 0 || max_seq_tokens == 0) return;
+void LaunchTokens(const CudaRecurrence& r, int num_seqs, int max_seq_tokens, RecurrencePart part,
+                  cudaStream_t stream) {
   const int vec = StateIsAligned(r) ? 4 : 1;
   const TokensTile tile = TileOf(r, vec, max_seq_tokens);
   const int quads = (tile.rows / kQuad + tile.groups - 1) / tile.groups;
   const bool two_levels = r.s_outer != nullptr;
-  const KernelFunction kernel = vec == 4 ? (two_levels ? ForQuads<4, true>(quads) : ForQuads<4, false>(quads))
-                                         : (two_levels ? ForQuads<1, true>(quads) : ForQuads<1, false>(quads));
+  const KernelFunction kernel = vec == 4
+                                    ? (two_levels ? ForQuads<4, true>(quads) : ForQuads<4, false>(quads))
+                                    : (two_levels ? ForQuads<1, true>(quads) : ForQuads<1, false>(quads));
   const auto heads = static_cast<unsigned>(r.num_kv_heads);
   const dim3 grid(static_cast<unsigned>(num_seqs * tile.blocks), heads);
   LaunchCuda(kernel, grid, dim3(static_cast<unsigned>(tile.threads())),
-             tile.SharedFloats(r.queries) * sizeof(float), stream, r, tile);
+             tile.SharedFloats(r.queries) * sizeof(float), stream, r, tile, part);
   if (r.z_inner == nullptr || tile.blocks == 1) return;
   const int blocks = (r.state_dim + kMaxThreads - 1) / kMaxThreads;
   LaunchCuda(NormalizerKernel, dim3(static_cast<unsigned>(num_seqs * blocks), heads), dim3(kMaxThreads), 0,
-             stream, r, blocks);
+             stream, r, blocks, part);
+}
+
+}  // namespace
+
+void LaunchCudaRecurrence(const CudaRecurrence& r, int num_seqs, int max_seq_tokens, cudaStream_t stream) {
+  if (num_seqs == 0 || max_seq_tokens == 0) return;
+  if (max_seq_tokens < kRecurrenceChunk || !RecurrenceHasChunks(r))
+    return LaunchTokens(r, num_seqs, max_seq_tokens, RecurrencePart::kAll, stream);
+  LaunchTokens(r, num_seqs, max_seq_tokens, RecurrencePart::kBefore, stream);
+  LaunchRecurrenceChunks(r, num_seqs, stream);
+  LaunchTokens(r, num_seqs, max_seq_tokens, RecurrencePart::kAfter, stream);
 }
 
 }  // namespace weir

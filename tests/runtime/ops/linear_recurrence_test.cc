@@ -62,6 +62,11 @@ void RunCase(const RecurrenceShape& shape, const std::vector<RunSpec>& runs, con
   RunForm(form, MakeArgs(shape, ragged, tokens, state, first), device);
 }
 
+// What Nmse may be: a column may compute whole chunks less exactly than single tokens.
+double Limit(const Device& device) {
+  return device.backend() == Backend::kCpu ? kNmseF32 : std::max(kNmseF32, kCudaChunkNmse);
+}
+
 struct Truth {
   std::vector<double> s, z, o;
 };
@@ -89,10 +94,10 @@ TEST_P(LinearRecurrenceLaws, TruthAtOddSizesOverAChunkBorderAndAFold) {
     const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
     const Truth truth = RunReference(args, state);
     RunForm(GetParam(), args, *device);
-    EXPECT_LT(Nmse(tokens.o, truth.o), kNmseF32) << shape.state_dim << "x" << shape.head_dim;
-    EXPECT_LT(Nmse(state.S(), truth.s), kNmseF32);
+    EXPECT_LT(Nmse(tokens.o, truth.o), Limit(*device)) << shape.state_dim << "x" << shape.head_dim;
+    EXPECT_LT(Nmse(state.S(), truth.s), Limit(*device));
     if (shape.normalised) {
-      EXPECT_LT(Nmse(state.Z(), truth.z), kNmseF32);
+      EXPECT_LT(Nmse(state.Z(), truth.z), Limit(*device));
     }
     EXPECT_TRUE(tokens.o.RedZonesIntact());
     EXPECT_TRUE(state.RedZonesIntact());
@@ -171,7 +176,9 @@ TEST_P(LinearRecurrenceLaws, REC_03_AnySplitOfAHundredTokens) {
 TEST_P(LinearRecurrenceLaws, SplitsAroundChunksAndFolds) {
   for (const int length : {62, 63, 64, 65, 66, 127, 128, 129})
     ExpectSplitChangesNothing(GetParam(), 0, {length / 2, length - length / 2});
+  ExpectSplitChangesNothing(GetParam(), 0, {64, 64, 30});
   for (const int length : {1023, 1024, 1025, 1090}) {
+    if (SlowKernels() && length != 1025) continue;
     ExpectSplitChangesNothing(GetParam(), 0, {length - 70, 70});
     ExpectSplitChangesNothing(GetParam(), 0, {1, length - 1});
   }
@@ -180,7 +187,8 @@ TEST_P(LinearRecurrenceLaws, SplitsAroundChunksAndFolds) {
 }
 
 TEST_P(LinearRecurrenceLaws, REC_06_SplitAt256AndInsideTheConvolutionWindow) {
-  for (const int first : {256, 1, 2, 3, 4}) ExpectSplitChangesNothing(GetParam(), 0, {first, 512 - first});
+  const int total = SlowKernels() ? 300 : 512;
+  for (const int first : {256, 1, 2, 3, 4}) ExpectSplitChangesNothing(GetParam(), 0, {first, total - first});
 }
 
 TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
@@ -328,7 +336,8 @@ TEST_P(LinearRecurrenceLaws, REC_02_EveryPackedSequenceStopsAtItsOwnState) {
   const auto device = DeviceFor(GetParam(), 2);
   const RecurrenceShape shape{3, 3, 8, 10, true};
   // {length, snapshot position} per sequence: the packed run up to the snapshot equals the lone token steps.
-  const std::vector<std::vector<int>> plans = {{384, 640, 896}, {256, 256, 384}, {128, 192, 256}};
+  std::vector<std::vector<int>> plans = {{384, 640, 896}, {256, 256, 384}, {128, 192, 256}};
+  if (SlowKernels()) plans = {{64, 96, 128}};
   for (const std::vector<int>& plan : plans) {
     const int total = std::accumulate(plan.begin(), plan.end(), 0);
     RecurrenceState packed(shape, 3);
@@ -483,7 +492,7 @@ TEST_P(LinearRecurrenceLaws, DualityOfDecayOneWithLinearAttentionAndTheMaskedQua
           quadratic[static_cast<size_t>((t * 3 + h) * 37 + j)] +=
               score * scale * plain_tokens.v.row<float>(s)[h * 37 + j];
       }
-  EXPECT_LT(Nmse(plain_tokens.o, quadratic), kNmseF32);
+  EXPECT_LT(Nmse(plain_tokens.o, quadratic), Limit(*device));
 }
 
 // The same with a decay of each token's own: L[t, s] is the product of the decays after s, up to t.
@@ -512,7 +521,7 @@ TEST_P(LinearRecurrenceLaws, DualityOfAnyDecayWithTheMaskedQuadraticForm) {
       }
       for (const double value : row) quadratic.push_back(value / norm);
     }
-  EXPECT_LT(Nmse(tokens.o, quadratic), kNmseF32);
+  EXPECT_LT(Nmse(tokens.o, quadratic), Limit(*device));
 }
 
 }  // namespace
