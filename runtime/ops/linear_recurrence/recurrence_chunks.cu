@@ -119,7 +119,7 @@ __device__ int Warp() { return Thread() / kLanes; }
 template <int kWidth>
 __device__ void LoadTile(const SplitTile<kWidth>& tile, const float* from, int64_t stride, int width,
                          bool aligned) {
-#pragma unroll 4
+#pragma unroll 2
   for (int i = Thread(); i < kTokens * kWidth / 4; i += kThreads) {
     const int row = i / (kWidth / 4);
     const int column = i % (kWidth / 4) * 4;
@@ -222,7 +222,7 @@ __device__ void ComputeWeights(const ChunkShared<kState>& s) {
   float own[2] = {};
   if (half * 32 <= row) {  // else all of these tokens come later
     float sum[4][4] = {};
-#pragma unroll 2
+#pragma unroll 1
     for (int i = 0; i < kState; i += 16) {
       uint32_t a_high[4], a_low[4];
       LoadA(s.q, row, i, a_high, a_low);
