@@ -131,8 +131,7 @@ TEST_P(Zoo, AsServedLogitsStayWithinTheBoundOfBf16) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Twins, Zoo,
-                         ::testing::Values("linear", "mamba", "mamba2", "performer", "softmax"),
+INSTANTIATE_TEST_SUITE_P(Twins, Zoo, ::testing::Values("linear", "mamba", "mamba2", "performer", "softmax"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace
