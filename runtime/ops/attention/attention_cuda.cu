@@ -143,29 +143,42 @@ __device__ void ClearPadding(const FlashShared<Tile>& shared, int head_dim) {
   }
 }
 
+// The cells (row, column) of a matrix `width` wide that a thread of kThreads takes in turn, without a
+// division for each.
+template <int kThreads>
+struct CellWalk {
+  int row, column, width;
+  __device__ __forceinline__ explicit CellWalk(int matrix_width)
+      : row(static_cast<int>(threadIdx.x) / matrix_width),
+        column(static_cast<int>(threadIdx.x) % matrix_width),
+        width(matrix_width) {}
+  __device__ __forceinline__ void Next() {
+    row += kThreads / width;
+    column += kThreads % width;
+    if (column < width) return;
+    column -= width;
+    ++row;
+  }
+};
+
 // Brings `rows` rows of `columns` elements in by 16-byte copies, or element by element where they do not lie
-// on 16-byte borders. Rows and chunks beyond those that `exists(row, column)` are zeros.
+// on 16-byte borders. Where exists(row, column) does not hold, zeros.
 template <class Tile, class Exists>
-__device__ void LoadMatrix(typename Tile::Element* to, int to_stride, const typename Tile::Element* from,
-                           int from_stride, int rows, int columns, Exists exists) {
+__device__ __forceinline__ void LoadMatrix(typename Tile::Element* to, int to_stride,
+                                           const typename Tile::Element* from, int from_stride, int rows,
+                                           int columns, Exists exists) {
   const bool aligned = reinterpret_cast<uintptr_t>(from) % 16 == 0 && from_stride % Tile::kChunk == 0 &&
                        columns % Tile::kChunk == 0;
-  const int thread = static_cast<int>(threadIdx.x);
   if (aligned) {
-    const int chunks = columns / Tile::kChunk;
-    for (int i = thread; i < rows * chunks; i += Tile::kThreads) {
-      const int row = i / chunks;
-      const int column = i % chunks * Tile::kChunk;
-      const bool valid = exists(row, column);
-      CpAsync16(to + row * to_stride + column, valid ? from + row * from_stride + column : from, valid);
+    for (CellWalk<Tile::kThreads> at(columns / Tile::kChunk); at.row < rows; at.Next()) {
+      const int column = at.column * Tile::kChunk;
+      const bool valid = exists(at.row, column);
+      CpAsync16(to + at.row * to_stride + column, valid ? from + at.row * from_stride + column : from, valid);
     }
   } else {
-    for (int i = thread; i < rows * columns; i += Tile::kThreads) {
-      const int row = i / columns;
-      const int column = i % columns;
-      to[row * to_stride + column] =
-          exists(row, column) ? from[row * from_stride + column] : typename Tile::Element{};
-    }
+    for (CellWalk<Tile::kThreads> at(columns); at.row < rows; at.Next())
+      to[at.row * to_stride + at.column] =
+          exists(at.row, at.column) ? from[at.row * from_stride + at.column] : typename Tile::Element{};
   }
   CpAsyncCommit();
 }
@@ -270,21 +283,21 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
   }
 }
 
-// Calls write(row, column, element, half) for every element of the thread's accumulators that exists.
-template <class Tile, class Write>
-__device__ __forceinline__ void EachElement(const Rows& rows, int head_dim, const FlashLane& at,
-                                            Write write) {
+// Writes value(tile, element, half) for each of the thread's accumulators that exists to where row_at(row)
+// says that its row begins.
+template <class Tile, class RowAt, class Value>
+__device__ __forceinline__ void StoreRows(const Rows& rows, int head_dim, const FlashLane& at, RowAt row_at,
+                                          Value value) {
+  const int left = head_dim - 2 * at.pair;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = at.warp * kWarpRows + at.group + 8 * half;
     if (row >= rows.tokens * rows.heads) continue;
+    float* const to = row_at(row) + 2 * at.pair;
 #pragma unroll
     for (int n = 0; n < Tile::kDimTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = n * 8 + 2 * at.pair + i;
-        if (column < head_dim) write(row, column, n, 2 * half + i, half);
-      }
+      if (n * 8 < left) to[n * 8] = value(n, 2 * half, half);
+      if (n * 8 + 1 < left) to[n * 8 + 1] = value(n, 2 * half + 1, half);
     }
   }
 }
@@ -293,11 +306,13 @@ template <class Tile>
 __device__ __forceinline__ void WriteOutputs(const CudaAttention& a, const Rows& rows,
                                              const FlashState<Tile>& state, const FlashLane& at) {
   const float inverse[2] = {1.0f / state.l[0], 1.0f / state.l[1]};
-  EachElement<Tile>(rows, a.kv.head_dim, at, [&](int row, int column, int n, int i, int half) {
-    float* const o = a.o + (rows.token + row / rows.heads) * a.o_stride +
-                     static_cast<int64_t>(rows.head + row % rows.heads) * a.kv.head_dim;
-    o[column] = FlashOutput(state.o[n][i], inverse[half]);
-  });
+  StoreRows<Tile>(
+      rows, a.kv.head_dim, at,
+      [&](int row) {
+        return a.o + (rows.token + row / rows.heads) * a.o_stride +
+               static_cast<int64_t>(rows.head + row % rows.heads) * a.kv.head_dim;
+      },
+      [&](int n, int i, int half) { return FlashOutput(state.o[n][i], inverse[half]); });
 }
 
 // Sums over pieces.
@@ -389,6 +404,24 @@ struct Partials {
   }
 };
 
+// The rows of one token.
+template <class Tile>
+__device__ __forceinline__ void StorePartial(const Partials& partials, int run_of_wave, int64_t piece,
+                                             const Rows& rows, int head_dim, const FlashState<Tile>& state,
+                                             const FlashLane& at) {
+  float* const first = partials.Row(run_of_wave, piece, rows.head);
+  StoreRows<Tile>(
+      rows, head_dim, at, [&](int row) { return first + row * partials.row; },
+      [&](int n, int i, int) { return state.o[n][i]; });
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = at.group + 8 * half;
+    if (at.pair != 0 || row >= rows.heads) continue;
+    first[row * partials.row + head_dim] = state.l[half];
+    first[row * partials.row + head_dim + 1] = state.m[half];
+  }
+}
+
 // One warp a block. grid: (runs of the wave, KV heads and their chunks, pieces; more pieces go round).
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
@@ -406,18 +439,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
   constexpr int64_t kSteps = kPiece / Tile::kKeys;
   const int64_t steps = rows.position / Tile::kKeys + 1;
   for (int64_t piece = blockIdx.z; piece < pieces; piece += gridDim.z) {
-    WalkKeys<Tile, true>(
-        a, rows, piece * kSteps, min(steps, (piece + 1) * kSteps), shared, at,
-        [&](const FlashState<Tile>& state) {
-          if (pieces == 1) return WriteOutputs(a, rows, state, at);
-          EachElement<Tile>(rows, a.kv.head_dim, at, [&](int row, int column, int n, int i, int half) {
-            float* const to = partials.Row(static_cast<int>(blockIdx.x), piece, rows.head + row);
-            to[column] = state.o[n][i];
-            if (column != 0) return;
-            to[a.kv.head_dim] = state.l[half];
-            to[a.kv.head_dim + 1] = state.m[half];
-          });
-        });
+    WalkKeys<Tile, true>(a, rows, piece * kSteps, min(steps, (piece + 1) * kSteps), shared, at,
+                         [&](const FlashState<Tile>& state) {
+                           if (pieces == 1) return WriteOutputs(a, rows, state, at);
+                           StorePartial(partials, static_cast<int>(blockIdx.x), piece, rows, a.kv.head_dim,
+                                        state, at);
+                         });
   }
 }
 

@@ -44,10 +44,11 @@ TEST_P(AttentionParity, SplitLawHoldsBitForBit) {
     }
     // One by one, the borders of blocks and pieces at least.
     Sequences single(GetParam(), dtype, {n});
+    if (SlowKernels()) single.WriteAll();
     for (int64_t t = 0; t < n; ++t) {
       const int64_t from_border = std::min(t % 64, 63 - t % 64);
-      single.Write({{0, t, 1}});
       if (SlowKernels() && from_border > 0 && t % 41 != 0) continue;
+      if (!SlowKernels()) single.Write({{0, t, 1}});
       ASSERT_TRUE(SameBits(single.Attend({{0, t, 1}}).data(), expected.data() + t * columns, columns))
           << DTypeName(dtype) << " decode at " << t;
     }
@@ -63,10 +64,15 @@ TEST(Attention, BatchAndThreadsChangeNoBit) {
   for (DType dtype : kKvTypes) {
     for (AttentionShape shape :
          {AttentionShape{9, 3, 64}, AttentionShape{8, 4, 20}, AttentionShape{14, 2, 1}}) {
+      // Where kernels are slow, each type with a shape of its own.
+      const DType own = shape.head_dim == 64   ? DType::kF16
+                        : shape.head_dim == 20 ? DType::kBF16
+                                               : DType::kF32;
+      if (SlowKernels() && dtype != own) continue;
       Sequences s(shape, dtype, kLengths);
       s.WriteAll();
       const std::vector<float> together = s.Attend(kMixedRuns, 1);
-      for (int threads : {2, 3, 8})
+      for (int threads : SlowKernels() ? std::vector<int>{2} : std::vector<int>{2, 3, 8})
         EXPECT_TRUE(SameBits(s.Attend(kMixedRuns, threads), together)) << threads << " threads";
       std::vector<SeqRun> reversed(kMixedRuns.rbegin(), kMixedRuns.rend());
       const std::vector<float> backwards = s.Attend(reversed, 2);
