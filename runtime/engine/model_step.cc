@@ -9,6 +9,17 @@
 #include "runtime/state/kv_pool.h"
 
 namespace weir {
+namespace {
+
+// Sequences whose attention a GPU is to compute at once: enough to fill it.
+constexpr int kAttentionSeqs = 64;
+
+// The most that can decode in one step: each has a slot.
+int DecodeSeqs(const RunnerLimits& limits) {
+  return std::min({limits.max_step_seqs, limits.max_step_tokens, limits.slots});
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& model, const StepState& state,
                                                              int max_logits, Device& device) {
@@ -27,9 +38,14 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& 
   if (!batch.ok()) return no_room(batch.status(), "the arrays of a step");
   std::unique_ptr<ModelStep> step(new ModelStep(model, state, device, *std::move(batch)));
 
+  // Attention's scratch is linear in the positions. A recorded decode step is for sequences as long as they
+  // may be, and on a GPU those whose scratch does not fit wait for the others.
   const int num_threads = on_cpu ? device.workers().num_threads() : 1;
-  absl::StatusOr<DeviceBuffer> workspace =
-      device.Allocate(lm.WorkspaceBytes(limits.max_step_tokens, max_logits, max_positions, num_threads));
+  const int64_t scratch_positions =
+      on_cpu ? max_positions
+             : (max_positions + kKvBlockTokens) * std::min(DecodeSeqs(limits), kAttentionSeqs);
+  absl::StatusOr<DeviceBuffer> workspace = device.Allocate(
+      lm.WorkspaceBytes(limits.max_step_tokens, max_logits, paged ? scratch_positions : 0, num_threads));
   if (!workspace.ok()) return no_room(workspace.status(), "the workspace of a step");
   step->workspace_ = Workspace(*std::move(workspace));
 
@@ -52,10 +68,8 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& 
 }
 
 absl::Status ModelStep::RecordDecodes(const RunnerLimits& limits) {
-  // Each decoding sequence has a slot.
-  const int max_seqs = std::min({limits.max_step_seqs, limits.max_step_tokens, limits.slots});
   WEIR_ASSIGN_OR_RETURN(graphs_, DecodeGraphs::Record(
-                                     max_seqs, stream_,
+                                     DecodeSeqs(limits), stream_,
                                      [this](int size) {
                                        batch_.Clear();
                                        batch_.PadDecode(size);

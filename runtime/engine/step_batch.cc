@@ -66,7 +66,8 @@ void StepBatch::PadDecode(int num_seqs) {
   std::fill(HostArray<int32_t>(cu_seqlens_) + num_seqs_ + 1, HostArray<int32_t>(cu_seqlens_) + num_seqs + 1,
             num_tokens_);
   num_tokens_ = num_seqs_ = num_logits_ = num_seqs;
-  max_seq_tokens_ = 1;  // also where there is no run at all: what is recorded is for one token each
+  max_seq_tokens_ = 1;  // also where there is no run at all: what is recorded is for one token each,
+  max_positions_ = 0;   // as far as the block tables reach
 }
 
 void StepBatch::Upload(Stream& stream) {
