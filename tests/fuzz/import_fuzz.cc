@@ -65,14 +65,21 @@ void Run(const uint8_t* data, size_t size) {
   {
     auto work = (*table)->StartImport(params, image);
     if (!work.ok()) return;  // more blocks than there are
-    while (!work->step()) {
+    for (bool copied = false; !copied;) {
+      const absl::StatusOr<bool> step = work->step();
+      WEIR_CHECK(step.ok());
+      copied = *step;
     }
     WEIR_CHECK(work->finish(absl::UnixEpoch()).ok());
   }
   const auto exported = (*table)->StartExport("s", "", "");
   WEIR_CHECK(exported.ok());
   std::string again;
-  while ((*exported)->reader.remaining() > 0) again += (*exported)->reader.Read(static_cast<int64_t>(piece));
+  while ((*exported)->reader.remaining() > 0) {
+    const absl::StatusOr<std::string> read = (*exported)->reader.Read(static_cast<int64_t>(piece));
+    WEIR_CHECK(read.ok());
+    again += *read;
+  }
   // What lies behind the last token may have come as anything; it leaves as zeros.
   WEIR_CHECK(again.size() == file.size() && (model_options.paged || again == file));
 }

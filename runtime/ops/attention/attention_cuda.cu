@@ -238,9 +238,9 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
   const int num_rows = rows.tokens * rows.heads;
   int64_t seen[2];  // positions
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = row0 + 8 * half;
-    seen[half] = row < num_rows ? rows.position + row / rows.heads + 1 : 0;
+  for (int pair = 0; pair < 2; ++pair) {
+    const int row = row0 + 8 * pair;
+    seen[pair] = row < num_rows ? rows.position + row / rows.heads + 1 : 0;
   }
   const int last_row = min(at.warp * kWarpRows + kWarpRows, num_rows) - 1;
   const int64_t warp_length =
@@ -251,9 +251,9 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
     const int64_t first = step * Tile::kKeys;
     int visible[2];
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      visible[half] =
-          static_cast<int>(max(int64_t{0}, min(seen[half] - first, static_cast<int64_t>(Tile::kKeys))));
+    for (int pair = 0; pair < 2; ++pair)
+      visible[pair] =
+          static_cast<int>(max(int64_t{0}, min(seen[pair] - first, static_cast<int64_t>(Tile::kKeys))));
     const bool active = warp_length > first;  // otherwise the step would change nothing
     float s[Tile::kScoreTiles][4];
     CpAsyncWait<1>();
@@ -283,21 +283,21 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
   }
 }
 
-// Writes value(tile, element, half) for each of the thread's accumulators that exists to where row_at(row)
+// Writes value(tile, element, pair) for each of the thread's accumulators that exists to where row_at(row)
 // says that its row begins.
 template <class Tile, class RowAt, class Value>
 __device__ __forceinline__ void StoreRows(const Rows& rows, int head_dim, const FlashLane& at, RowAt row_at,
                                           Value value) {
   const int left = head_dim - 2 * at.pair;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = at.warp * kWarpRows + at.group + 8 * half;
+  for (int pair = 0; pair < 2; ++pair) {
+    const int row = at.warp * kWarpRows + at.group + 8 * pair;
     if (row >= rows.tokens * rows.heads) continue;
     float* const to = row_at(row) + 2 * at.pair;
 #pragma unroll
     for (int n = 0; n < Tile::kDimTiles; ++n) {
-      if (n * 8 < left) to[n * 8] = value(n, 2 * half, half);
-      if (n * 8 + 1 < left) to[n * 8 + 1] = value(n, 2 * half + 1, half);
+      if (n * 8 < left) to[n * 8] = value(n, 2 * pair, pair);
+      if (n * 8 + 1 < left) to[n * 8 + 1] = value(n, 2 * pair + 1, pair);
     }
   }
 }
@@ -312,7 +312,7 @@ __device__ __forceinline__ void WriteOutputs(const CudaAttention& a, const Rows&
         return a.o + (rows.token + row / rows.heads) * a.o_stride +
                static_cast<int64_t>(rows.head + row % rows.heads) * a.kv.head_dim;
       },
-      [&](int n, int i, int half) { return FlashOutput(state.o[n][i], inverse[half]); });
+      [&](int n, int i, int pair) { return FlashOutput(state.o[n][i], inverse[pair]); });
 }
 
 // Sums over pieces.
@@ -337,19 +337,19 @@ struct Total {
   }
   __device__ __forceinline__ void Add(const FlashState<Tile>& piece) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const FlashMerge merge(m[half], piece.m[half]);
-      m[half] = merge.m;
-      l[half] = merge.Sum(l[half], piece.l[half]);
+    for (int pair = 0; pair < 2; ++pair) {
+      const FlashMerge merge(m[pair], piece.m[pair]);
+      m[pair] = merge.m;
+      l[pair] = merge.Sum(l[pair], piece.l[pair]);
 #pragma unroll
       for (int n = 0; n < Tile::kDimTiles; ++n)
 #pragma unroll
-        for (int i = 2 * half; i < 2 * half + 2; ++i) At(n, i) = merge.Sum(At(n, i), piece.o[n][i]);
+        for (int i = 2 * pair; i < 2 * pair + 2; ++i) At(n, i) = merge.Sum(At(n, i), piece.o[n][i]);
     }
   }
   __device__ __forceinline__ void MoveTo(FlashState<Tile>& state) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) state.l[half] = l[half];
+    for (int pair = 0; pair < 2; ++pair) state.l[pair] = l[pair];
 #pragma unroll
     for (int n = 0; n < Tile::kDimTiles; ++n)
 #pragma unroll
@@ -414,11 +414,11 @@ __device__ __forceinline__ void StorePartial(const Partials& partials, int run_o
       rows, head_dim, at, [&](int row) { return first + row * partials.row; },
       [&](int n, int i, int) { return state.o[n][i]; });
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int row = at.group + 8 * half;
+  for (int pair = 0; pair < 2; ++pair) {
+    const int row = at.group + 8 * pair;
     if (at.pair != 0 || row >= rows.heads) continue;
-    first[row * partials.row + head_dim] = state.l[half];
-    first[row * partials.row + head_dim + 1] = state.m[half];
+    first[row * partials.row + head_dim] = state.l[pair];
+    first[row * partials.row + head_dim + 1] = state.m[pair];
   }
 }
 
