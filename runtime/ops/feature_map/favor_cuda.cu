@@ -13,12 +13,13 @@ namespace {
 constexpr int kProjectThreads = 128;
 constexpr int kProjectWarps = kProjectThreads / kWarpLanes;
 constexpr int kManyRows = 8;  // rows that a warp works out at once where there are enough of them
-constexpr int64_t kEnoughRows = 4096;
+constexpr int64_t kEnoughRows = 2048;
 constexpr int kInLanes = 2;  // elements of a row that are loaded at once, where packs fit
 
+constexpr int kMaxFinishThreads = 256;
 constexpr int kScanThreads = 256;
 constexpr int kScanWarps = kScanThreads / kWarpLanes;
-constexpr int kScanTokens = 8;  // of a thread in one tile
+constexpr int kScanTokens = 4;  // of a thread in one tile
 constexpr int kScanTile = kScanThreads * kScanTokens;
 
 // NaN where either is: in any order the same.
@@ -211,15 +212,15 @@ __global__ void __launch_bounds__(kScanThreads) RunningMaximumKernel(CudaFavor f
 
 // y of keys whose exponents wait there, with the running maxima that lie in log_decay. A block a token.
 template <int kLanes>
-__global__ void __launch_bounds__(kScanThreads) FinishKernel(CudaFavor f) {
+__global__ void __launch_bounds__(kMaxFinishThreads) FinishKernel(CudaFavor f) {
+  const int step = static_cast<int>(blockDim.x) * kLanes;
   const int64_t token = blockIdx.x;
   const int run = FindRun(f.cu_seqlens, f.num_seqs, token);
   if (run < 0 || f.cu_seqlens[run + 1] - f.cu_seqlens[run] <= 1) return;
   const float* const maxima = f.log_decay + token * f.log_decay_stride;
   float* const y = f.y + token * f.y_stride;
   const int columns = f.num_heads * f.num_features;
-  for (int column = static_cast<int>(threadIdx.x) * kLanes; column < columns;
-       column += kScanThreads * kLanes) {
+  for (int column = static_cast<int>(threadIdx.x) * kLanes; column < columns; column += step) {
     const float maximum = maxima[column / f.num_features];  // a pack lies in one head
     Pack<kLanes> pack = LoadPack<kLanes>(y + column);
 #pragma unroll
@@ -291,8 +292,11 @@ void LaunchCudaFavor(const CudaFavor& f, cudaStream_t stream) {
   const dim3 runs(static_cast<unsigned>(f.num_seqs), static_cast<unsigned>(f.num_heads));
   LaunchCuda(RunningMaximumKernel, runs, dim3(kScanThreads), 0, stream, f);
   const bool fit = FitPacks({f.num_features, f.y_stride}, {f.y});
+  const int packs = f.num_heads * f.num_features / (fit ? kPackLanes : 1);
+  int threads = (packs + kWarpLanes - 1) / kWarpLanes * kWarpLanes;
+  if (threads > kMaxFinishThreads) threads = kMaxFinishThreads;
   LaunchCuda(fit ? FinishKernel<kPackLanes> : FinishKernel<1>, dim3(static_cast<unsigned>(f.num_tokens)),
-             dim3(kScanThreads), 0, stream, f);
+             dim3(static_cast<unsigned>(threads)), 0, stream, f);
   LaunchCuda(LogDecayKernel, runs, dim3(kScanThreads), 0, stream, f);
 }
 
