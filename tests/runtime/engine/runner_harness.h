@@ -136,6 +136,12 @@ class RunnerHarness {
   SessionTable& sessions() { return runner_->sessions(); }
   ModelRunner& runner() { return *runner_; }
   Device& device() { return *device_; }
+  // Writes `value` over `count` floats of the device's memory.
+  void Overwrite(void* at, int64_t count, float value) {
+    const std::vector<float> values(static_cast<size_t>(count), value);
+    device_->stream().CopyToDevice(at, values.data(), count * static_cast<int64_t>(sizeof(float)));
+    WEIR_CHECK(device_->stream().Synchronize().ok());
+  }
 
   std::shared_ptr<FakeModel> fake;
   absl::Time now = absl::FromUnixSeconds(1'000'000);

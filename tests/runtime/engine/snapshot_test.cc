@@ -208,9 +208,9 @@ TEST_P(Snapshot, SES_02_ANewSessionStartsFromNothing) {
   for (const std::string id : {"a", "b", "c"}) ASSERT_TRUE(harness.sessions().Delete(id, "", "").ok());
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (int slot = 0; slot < 3; ++slot)
-    for (int i = 0; i < 2; ++i) harness.sessions().arena().tensors()[0].row<float>(slot)[i] = nan;
+    harness.Overwrite(harness.sessions().arena().tensors()[0].row<float>(slot), 2, nan);
   for (const PagedKv& layer : harness.sessions().kv().layers())  // this model writes no values
-    std::fill_n(static_cast<float*>(layer.keys.raw()), layer.keys.num_elements(), nan);
+    harness.Overwrite(layer.keys.raw(), layer.keys.num_elements(), nan);
   for (int i = 0; i < 3; ++i) {
     EXPECT_TRUE(fresh(&harness) == want);
     ASSERT_TRUE(harness.sessions().Delete("n", "", "").ok());
@@ -311,7 +311,7 @@ TEST(SnapshotModel, NonFiniteStateIsRefused) {
   RunnerHarness harness(Options(false), {.slots = 2});
   ASSERT_TRUE(harness.Create("a").ok());
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    harness.sessions().arena().tensors()[0].row<float>(0)[1] = bad;
+    harness.Overwrite(harness.sessions().arena().tensors()[0].row<float>(0) + 1, 1, bad);
     EXPECT_EQ(harness.Import("b", harness.Export("a")).status().code(), absl::StatusCode::kDataLoss);
     EXPECT_EQ(harness.sessions().arena().num_free(), 1);
   }
