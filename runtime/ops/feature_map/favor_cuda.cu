@@ -109,9 +109,13 @@ __device__ Fate Settle(const CudaFavor& f, const Row& row, int lane, float& larg
   return Fate::kFinish;
 }
 
+// Blocks on a multiprocessor, few enough that no register of rows · columns sums is spilled.
+__host__ __device__ constexpr int ProjectBlocks(int rows, int columns) { return rows * columns < 64 ? 3 : 2; }
+
 // A warp works out kRows rows, kColumns · 32 features at a time.
 template <int kRows, int kColumns, int kLanes>
-__global__ void __launch_bounds__(kProjectThreads, 3) ProjectKernel(CudaFavor f, int64_t rows) {
+__global__ void __launch_bounds__(kProjectThreads, ProjectBlocks(kRows, kColumns))
+    ProjectKernel(CudaFavor f, int64_t rows) {
   constexpr int kTile = kColumns * kWarpLanes;
   const int lane = static_cast<int>(threadIdx.x) % kWarpLanes;
   const int64_t begin =
