@@ -188,6 +188,7 @@ TEST_P(Laws, REC_08_GreedyOutputIsTheSameInEveryArrangement) {
 TEST_P(Laws, PaddedAndRecordedDecodeStepsChangeNoBit) {
   EngineModel model;
   model.model = harness_.shared_model();
+  model.text = LoadTinyModel(GetParam().options, *device_).text;
   model.limits = {
       .slots = 6, .kv_blocks = harness_.options().kv_blocks, .max_step_tokens = 8, .max_step_seqs = 6};
   const auto step = ModelStep::Create(model, harness_.state(), 6, *device_);
@@ -203,10 +204,13 @@ TEST_P(Laws, PaddedAndRecordedDecodeStepsChangeNoBit) {
     const std::vector<int32_t> tokens = Tokens(static_cast<int>(count), 80 + static_cast<unsigned>(count));
     std::vector<ModelHarness::Run> runs;
     (*step)->batch().Clear();
+    RowSampling* const sampling = (*step)->sampling();
+    if (sampling != nullptr) sampling->Clear();
     for (size_t i = 0; i < count; ++i) {
       runs.push_back({&plain[i], {tokens[i]}});
       (*step)->batch().AddRun(padded[i].slot.index(), padded[i].position++, std::span(tokens).subspan(i, 1),
                               padded[i].blocks.blocks(), 1);
+      if (sampling != nullptr) sampling->AddTarget(static_cast<int>(i), -1);  // the whole row, to the host
     }
     const auto want = harness_.Step(runs);
     ASSERT_TRUE((*step)->Compute().ok());
