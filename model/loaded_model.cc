@@ -65,8 +65,12 @@ absl::Status CheckFolder(const std::string& folder) {
     return absl::NotFoundError(fmt::format("does not exist, or cannot be reached; {}", kWhatIsOne));
   if (!std::filesystem::is_directory(folder, ignored))
     return absl::InvalidArgumentError(fmt::format("is no folder; {}", kWhatIsOne));
-  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored))
+  std::error_code error;
+  const auto config = std::filesystem::status(std::filesystem::path(folder) / "config.json", error);
+  if (config.type() == std::filesystem::file_type::not_found)
     return absl::NotFoundError(fmt::format("has no config.json; {}", kWhatIsOne));
+  if (error)
+    return absl::FailedPreconditionError(fmt::format("config.json cannot be reached: {}", error.message()));
   return absl::OkStatus();
 }
 

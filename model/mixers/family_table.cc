@@ -37,6 +37,17 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadFamily(const std::string& nam
     if (row.name == name) return row.read(config, options);
     known += (known.empty() ? "" : ", ") + std::string(row.name);
   }
+  // Where no architecture is named, `name` is the model_type.
+  bool named = false;
+  if (config.Has("architectures")) {
+    const auto names = config.StringList("architectures");
+    named = !names.ok() || !names->empty();
+  }
+  if (!named)
+    return config.Error("architectures",
+                        fmt::format("is missing or empty, and 'model_type' {} alone does not "
+                                    "name a model; known are {}",
+                                    Quoted(name, 80), known));
   return config.Error("architectures",
                       fmt::format("{} is not served; known are {}", Quoted(name, 80), known));
 }

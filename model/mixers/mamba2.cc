@@ -202,8 +202,8 @@ absl::Status ReadTimeStepLimit(const ConfigReader& config, std::string_view key,
   if (config.Has(key)) {
     WEIR_ASSIGN_OR_RETURN(limit, config.FloatList(key, 0.0, kInfinity));
   }
-  if (limit.size() != 2 || limit[0] > limit[1])
-    return config.Error(key, "must be the least and the greatest time step");
+  if (limit.size() != 2 || limit[0] > limit[1] || limit[0] > std::numeric_limits<float>::max())
+    return config.Error(key, "must be the least time step, which is finite, and the greatest");
   out->min_dt = static_cast<float>(limit[0]);
   out->max_dt = static_cast<float>(limit[1]);
   return absl::OkStatus();

@@ -201,6 +201,14 @@ absl::StatusOr<std::string> ReadHeader(const InputFile& file) {
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) length |= std::to_integer<uint64_t>(prefix[i]) << (8 * i);
   if (length > kMaxHeaderBytes) {
+    const std::string_view start(reinterpret_cast<const char*>(prefix.data()), prefix.size());
+    if (start == "version ")
+      return absl::InvalidArgumentError(
+          fmt::format("{} is not the weights but git-lfs's pointer to them; fetch them with 'git lfs pull'",
+                      file.path()));
+    if (start.starts_with("<!") || start.starts_with("<htm") || start.starts_with("<HTM"))
+      return absl::InvalidArgumentError(
+          fmt::format("{} is a web page, not safetensors; download the file itself", file.path()));
     return absl::InvalidArgumentError(
         fmt::format("{}: header length {} is over the limit of {}; not safetensors?", file.path(), length,
                     kMaxHeaderBytes));

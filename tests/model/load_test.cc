@@ -101,6 +101,22 @@ TEST_F(Load, AnUnknownArchitectureListsTheKnownOnes) {
   EXPECT_THAT(Text(status), HasSubstr("model folder"));
 }
 
+TEST_F(Load, AModelTypeAloneIsNotBlamedOnArchitectures) {
+  const absl::Status status = LoadEdited({}, [](auto& config) {
+    config.erase("architectures");
+    config["model_type"] = "mamba";
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Text(status), HasSubstr("'architectures' is missing or empty, and 'model_type' 'mamba' alone"));
+}
+
+TEST_F(Load, AConfigurationThatCannotBeReachedIsNotCalledAbsent) {
+  TempDir folder;
+  std::filesystem::create_symlink("config.json", folder.path() + "/config.json");  // to itself
+  const absl::Status status = LoadModel(folder.path(), *device_, {}).status();
+  EXPECT_THAT(Text(status), HasSubstr("config.json cannot be reached: Too many levels of symbolic links"));
+}
+
 TEST_F(Load, UnsupportedValuesAreNamed) {
   TinyModelOptions softmax;
   softmax.mixer = "softmax";

@@ -177,6 +177,8 @@ TEST_F(MambaLoad, UnsupportedValuesAreNamed) {
   for (const auto& [key, value] : cases)
     ExpectRefused("mamba", key, [&](json& config) { config[key] = value; });
   ExpectRefused("falcon_mamba", "mixer_rms_eps", [](json& config) { config["mixer_rms_eps"] = -0.1; });
+  // A least step that is infinite in f32 makes every state NaN.
+  ExpectRefused("mamba2", "time_step_limit", [](json& config) { config["time_step_limit"] = {1e39, 1e40}; });
 }
 
 TEST_F(MambaLoad, LOD_09_TyingIsTheDefault) {

@@ -116,6 +116,14 @@ std::string TwoTensors(std::string_view first, std::string_view second) {
                      first, second);
 }
 
+// What people have in the place of weights that they believe they have downloaded.
+TEST(Safetensors, PointersAndWebPagesAreCalledByTheirNames) {
+  EXPECT_THAT(Refusal("version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 1234\n"),
+              HasSubstr("git lfs pull"));
+  EXPECT_THAT(Refusal("<!doctype html><html><body>Not found</body></html>"), HasSubstr("a web page"));
+  EXPECT_THAT(Refusal("<html><body>Not found</body></html>"), HasSubstr("a web page"));
+}
+
 TEST(Safetensors, LOD_04_RangesTileTheData) {
   EXPECT_THAT(RefusalOfHeader(TwoTensors("[0,16]", "[0,16]"), 16), HasSubstr("overlap"));
   EXPECT_THAT(RefusalOfHeader(TwoTensors("[0,16]", "[4,20]"), 20),
