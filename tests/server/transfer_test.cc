@@ -294,7 +294,8 @@ class Stalls : public ::testing::Test {
   Stalls()
       : fixture_(Models(8 << 20), [] {
           testing::FixtureOptions options;
-          options.server.stuck_write = absl::Milliseconds(300);
+          // Long enough for a busy machine's export of this state to be no stall.
+          options.server.stuck_write = absl::Milliseconds(1500);
           return options;
         }()) {
     Create(fixture_, "s");
@@ -344,14 +345,16 @@ TEST_F(Stalls, ATrickleIsNoProgress) {
 }
 
 TEST_F(Stalls, ADownloaderThatStopsOrVanishesLeavesTheSessionFree) {
-  const std::string good = Export(fixture_, "s").bytes;
+  const Exported whole = Export(fixture_, "s");
+  ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
+  const std::string& good = whole.bytes;
   for (const bool vanish : {false, true}) {
     grpc::ClientContext context;
     v1::ExportSessionRequest request;
     request.set_name("sessions/s");
     auto reader = fixture_.sessions().ExportSession(&context, request);
     v1::ExportSessionResponse message;
-    ASSERT_TRUE(reader->Read(&message));
+    ASSERT_TRUE(reader->Read(&message)) << reader->Finish().error_message();
     EXPECT_TRUE(Busy(fixture_, "s"));
     EXPECT_EQ(ReasonOf(Turn(fixture_, "s", {1}, 1).status), "SESSION_BUSY");
     if (vanish) context.TryCancel();
