@@ -375,7 +375,8 @@ uint64_t ModelRunner::DrawIndex(const WantedRow& wanted) const {
 
 void ModelRunner::ReadRows() {
   const auto num_rows = static_cast<int64_t>(rows_.size());
-  if (num_rows * model_.model->vocab_size() > kShareLogits) {
+  const int64_t to_read = step_->sampling() != nullptr ? step_->sampling()->num_host_rows() : num_rows;
+  if (to_read * model_.model->vocab_size() > kShareLogits) {
     device_.workers().ParallelFor(num_rows,
                                   [&](int64_t i, int thread) { ReadRow(rows_[i], &samplers_[thread]); });
   } else {

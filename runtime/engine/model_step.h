@@ -1,5 +1,5 @@
 // ModelStep: the memory of one model's steps, and how one is computed: arrays to the device, Forward or its
-// recording, logits back.
+// recording, and what was sampled of the logits back, or the logits themselves.
 #pragma once
 
 #include <cstdint>

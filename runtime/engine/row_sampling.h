@@ -36,6 +36,8 @@ class RowSampling {
   // vocab_size] on the device. The host's rows come to the same rows of `logits_host`.
   void Run(const TensorView& logits, float* logits_host, Stream& stream);
 
+  // Rows that Sampler has still to read.
+  int64_t num_host_rows() const { return static_cast<int64_t>(host_rows_.size()); }
   // Below: of a row that was added, once the stream has been waited for.
   bool IsOnHost(int row) const { return entries_[row] < 0; }  // Sampler has still to read it
   SampleResult Result(int row) const;

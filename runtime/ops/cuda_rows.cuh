@@ -30,6 +30,23 @@ __device__ __forceinline__ void StorePack(const Pack<kLanes>& pack, float* to) {
   *reinterpret_cast<Pack<kLanes>*>(to) = pack;
 }
 
+// The same into and out of an array; 16 bytes at once where kLanes is 4, and then `from` and `to` lie at such
+// a border.
+template <int kLanes>
+__device__ __forceinline__ void LoadLanes(const float* from, float (&x)[kLanes]) {
+  const Pack<kLanes> pack = LoadPack<kLanes>(from);
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) x[i] = pack.lane[i];
+}
+
+template <int kLanes>
+__device__ __forceinline__ void StoreLanes(const float (&x)[kLanes], float* to) {
+  Pack<kLanes> pack;
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) pack.lane[i] = x[i];
+  StorePack(pack, to);
+}
+
 // Whether packs of kPackLanes may be used: the extents and strides are whole packs, the pointers (null ones
 // too) begin at one.
 inline bool FitPacks(std::initializer_list<int64_t> extents, std::initializer_list<const void*> pointers) {

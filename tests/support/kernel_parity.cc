@@ -129,36 +129,6 @@ void Guarded::Assign(const std::vector<double>& values) {
   ForEachElement(view_, [&] { return values[next++]; });
 }
 
-DeviceCopy::DeviceCopy(Guarded& host, Device& device) : host_(host), device_(device) {
-  auto buffer = device.Allocate(static_cast<int64_t>(host.storage().size()));
-  WEIR_CHECK(buffer.ok());
-  buffer_ = *std::move(buffer);
-  device.stream().CopyToDevice(buffer_.data(), host.storage().data(), buffer_.bytes());
-}
-
-TensorView DeviceCopy::view() const {
-  const TensorView& host = host_.view();
-  // The host's storage may start anywhere; on the device the tensor keeps the same distance from the start.
-  void* data = buffer_.data() + host_.offset_bytes();
-  if (host.row_stride() != host.row_size())
-    return TensorView(data, host.dtype(), {host.num_rows(), host.row_stride()}).Columns(0, host.row_size());
-  switch (host.rank()) {
-    case 1:
-      return TensorView(data, host.dtype(), {host.dim(0)});
-    case 2:
-      return TensorView(data, host.dtype(), {host.dim(0), host.dim(1)});
-    case 3:
-      return TensorView(data, host.dtype(), {host.dim(0), host.dim(1), host.dim(2)});
-    default:
-      return TensorView(data, host.dtype(), {host.dim(0), host.dim(1), host.dim(2), host.dim(3)});
-  }
-}
-
-void DeviceCopy::CopyBack() {
-  device_.stream().CopyToHost(host_.storage().data(), buffer_.data(), buffer_.bytes());
-  WEIR_CHECK(device_.stream().Synchronize().ok());
-}
-
 // The standard's distributions differ between libraries; these do not.
 double Random::Uniform(double low, double high) {
   return low + (high - low) * (static_cast<double>(engine_() >> 11) * 0x1.0p-53);
@@ -207,14 +177,6 @@ double MaxRelativeError(const std::vector<double>& actual, const std::vector<dou
     largest = std::max(largest, std::abs(expected[i]));
   }
   return error == 0.0 ? 0.0 : error / largest;
-}
-
-std::vector<std::string> BackendNames() {
-#if defined(WEIR_CUDA)
-  return {"cpu", "cuda:0"};
-#else
-  return {"cpu"};
-#endif
 }
 
 }  // namespace weir

@@ -41,27 +41,10 @@ class Guarded {
   // Row-major; the count must match. Rounds to the dtype.
   void Assign(const std::vector<double>& values);
 
-  // The whole storage with its red zones, for copies to and from a device.
-  std::vector<std::byte>& storage() { return storage_; }
-  int64_t offset_bytes() const { return offset_; }
-
  private:
   std::vector<std::byte> storage_;
   int64_t offset_ = 0;
   TensorView view_;
-};
-
-// A tensor's twin on a device, red zones included.
-class DeviceCopy {
- public:
-  DeviceCopy(Guarded& host, Device& device);
-  TensorView view() const;
-  void CopyBack();  // waits for the device
-
- private:
-  Guarded& host_;
-  Device& device_;
-  DeviceBuffer buffer_;
 };
 
 // Same seed, same numbers, on every machine.
@@ -88,8 +71,5 @@ double MaxRelativeError(const std::vector<double>& actual, const std::vector<dou
 // Limits of Nmse for a kernel that computes in f32, or on bf16-rounded inputs with f32 sums.
 inline constexpr double kNmseF32 = 1e-11;
 inline constexpr double kNmseBF16 = 1e-5;
-
-// "cpu", and "cuda:0" in a build that has the column; use with CreateDevice, and skip what is not there.
-std::vector<std::string> BackendNames();
 
 }  // namespace weir

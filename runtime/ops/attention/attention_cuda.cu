@@ -10,7 +10,7 @@
 #include "runtime/device/cuda_launch.cuh"
 #include "runtime/ops/attention/attention_cuda.h"
 #include "runtime/ops/attention/flash_tile.cuh"
-#include "runtime/ops/attention/run_of.cuh"
+#include "runtime/ops/cuda_rows.cuh"
 
 namespace weir {
 namespace {
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   if (run < 0) {
     begin = int64_t{-1 - run} * plan.tokens;  // late ones, which cost most, first
     if (begin >= cu_seqlens[a.batch.num_seqs]) return;
-    run = RunOf(cu_seqlens, a.batch.num_seqs, begin);
+    run = FindRun(cu_seqlens, a.batch.num_seqs, begin);
   } else {
     begin = cu_seqlens[run];
     if (begin % plan.tokens == 0) return;  // a window's

@@ -6,7 +6,7 @@
 
 #include "runtime/device/cuda_launch.cuh"
 #include "runtime/ops/attention/attention_cuda.h"
-#include "runtime/ops/attention/run_of.cuh"
+#include "runtime/ops/cuda_rows.cuh"
 
 namespace weir {
 namespace {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kWarps* kTile) WriteKernel(CudaKvWrite w) {
     const int token = first + lane;
     shared.block[lane] = -1;
     if (token < num_tokens) {
-      const int run = RunOf(w.batch.cu_seqlens, w.batch.num_seqs, token);
+      const int run = FindRun(w.batch.cu_seqlens, w.batch.num_seqs, token);
       const int64_t position = w.batch.positions[run] + token - w.batch.cu_seqlens[run];
       shared.block[lane] = w.batch.block_tables[run * w.batch.table_stride + position / kBlockTokens];
       shared.in_block[lane] = static_cast<int>(position % kBlockTokens);

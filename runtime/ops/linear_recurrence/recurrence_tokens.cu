@@ -5,6 +5,7 @@
 // they have the same bits for one token and for many, whatever the widths of loads and blocks.
 #include "runtime/device/cuda_launch.cuh"
 #include "runtime/device/cuda_ptx.cuh"
+#include "runtime/ops/cuda_rows.cuh"
 #include "runtime/ops/linear_recurrence/linear_recurrence_cuda.h"
 #include "runtime/ops/linear_recurrence/recurrence_common.cuh"
 #include "runtime/ops/stage_rows.cuh"
@@ -12,8 +13,6 @@
 namespace weir {
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kLanes = 32;
 constexpr int kQuad = 4;      // rows that lie together in a thread
 constexpr int kMaxQuads = 4;  // of a thread
 constexpr int kMinGroups = 8;
@@ -116,17 +115,15 @@ __device__ void StepNormalizer(const CudaRecurrence& r, const TokensTile& tile, 
 // What the outputs of each token and query head are multiplied by; one warp computes one.
 __device__ void ComputeFactors(const CudaRecurrence& r, const TokensTile& tile, const TokensStage& stage,
                                const TokensScratch& scratch, int count) {
-  const int lane = Thread() % kLanes;
-  for (int i = Thread() / kLanes; i < count * r.queries; i += tile.threads() / kLanes) {
+  const int lane = Thread() % kWarpLanes;
+  for (int i = Thread() / kWarpLanes; i < count * r.queries; i += tile.threads() / kWarpLanes) {
     float factor = r.scale;
     if (r.z_inner != nullptr) {
       const float* const q = stage.q + i * tile.rows;
       const float* const z = scratch.z + i / r.queries * tile.rows;
       float dot = 0.0f;
-      for (int row = lane; row < r.state_dim; row += kLanes) dot = __fmaf_rn(q[row], z[row], dot);
-#pragma unroll
-      for (int offset = kLanes / 2; offset > 0; offset /= 2)
-        dot = __fadd_rn(dot, __shfl_xor_sync(kAllLanes, dot, offset));
+      for (int row = lane; row < r.state_dim; row += kWarpLanes) dot = __fmaf_rn(q[row], z[row], dot);
+      dot = WarpSum(dot);
       factor = 1.0f / (dot + r.eps);
     }
     if (lane == 0) scratch.factor[i] = factor;
@@ -150,27 +147,6 @@ __device__ void WriteOutputs(const CudaRecurrence& r, const TokensTile& tile, co
                      static_cast<int64_t>(run.head * r.queries + query) * r.head_dim;
     o[column + c] = __fmul_rn(sum, scratch.factor[output]);
   }
-}
-
-// kVec floats at a 16-byte border where kVec is 4.
-template <int kVec>
-__device__ __forceinline__ void LoadColumns(const float* from, float (&x)[kVec]) {
-  if constexpr (kVec == 4) {
-    const float4 v = *reinterpret_cast<const float4*>(from);
-    x[0] = v.x;
-    x[1] = v.y;
-    x[2] = v.z;
-    x[3] = v.w;
-  } else {
-    x[0] = *from;
-  }
-}
-template <int kVec>
-__device__ __forceinline__ void StoreColumns(const float (&x)[kVec], float* to) {
-  if constexpr (kVec == 4)
-    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
-  else
-    *to = x[0];
 }
 
 // A thread's part of the state. Rows beyond state_dim are zero and stay so.
@@ -205,17 +181,17 @@ struct StateTile {
     }
     if (!active) return;
     ForRows(r, groups, group, [&](int n, int row) {
-      LoadColumns(inner_at + static_cast<int64_t>(row) * r.head_dim, inner[n]);
-      if constexpr (kTwoLevels) LoadColumns(outer_at + static_cast<int64_t>(row) * r.head_dim, outer[n]);
+      LoadLanes(inner_at + static_cast<int64_t>(row) * r.head_dim, inner[n]);
+      if constexpr (kTwoLevels) LoadLanes(outer_at + static_cast<int64_t>(row) * r.head_dim, outer[n]);
     });
   }
 
   __device__ __forceinline__ void Store(const CudaRecurrence& r, int groups, int group, bool outer_changed,
                                         float* inner_at, float* outer_at) const {
     ForRows(r, groups, group, [&](int n, int row) {
-      StoreColumns(inner[n], inner_at + static_cast<int64_t>(row) * r.head_dim);
+      StoreLanes(inner[n], inner_at + static_cast<int64_t>(row) * r.head_dim);
       if constexpr (kTwoLevels)
-        if (outer_changed) StoreColumns(outer[n], outer_at + static_cast<int64_t>(row) * r.head_dim);
+        if (outer_changed) StoreLanes(outer[n], outer_at + static_cast<int64_t>(row) * r.head_dim);
     });
   }
 
@@ -247,7 +223,7 @@ struct StateTile {
   __device__ __forceinline__ static void LoadQuad(const CudaRecurrence& r, const float* values, int row,
                                                   float (&x)[kQuad]) {
     if constexpr (kVec == 4) {
-      LoadColumns<kQuad>(values + row, x);
+      LoadLanes<kQuad>(values + row, x);
     } else {
 #pragma unroll
       for (int i = 0; i < kQuad; ++i) x[i] = row + i < r.state_dim ? values[row + i] : 0.0f;
@@ -364,13 +340,13 @@ __global__ void __launch_bounds__(kMaxThreads, MinBlocks(kVec, kQuads, kTwoLevel
       if (decay != 1.0f) state.Scale(decay);
       outer_changed = outer_changed || t == to_fold || decay != 1.0f;
       float v[kVec] = {};
-      if (active) LoadColumns(stage.v + t * tile.columns + own_column, v);
+      if (active) LoadLanes(stage.v + t * tile.columns + own_column, v);
       state.Add(r, tile.groups, group, stage.k + t * tile.rows, v);
       for (int query = 0; query < r.queries; ++query) {
         const int output = t * r.queries + query;
         float sum[kVec] = {};
         state.Read(r, tile.groups, group, stage.q + output * tile.rows, sum);
-        StoreColumns(sum, scratch.partial + (output * tile.groups + group) * tile.columns + own_column);
+        StoreLanes(sum, scratch.partial + (output * tile.groups + group) * tile.columns + own_column);
       }
     }
     to_fold = to_fold >= count ? to_fold - count : to_fold + r.fold_tokens - count;
@@ -429,7 +405,7 @@ TokensTile TileOf(const CudaRecurrence& r, int vec, int max_seq_tokens) {
   while (tile.groups * kMaxQuads * kQuad < r.state_dim) tile.groups *= 2;
   tile.column_threads = 1;
   while (tile.groups * tile.column_threads < kMaxThreads &&
-         (tile.groups * tile.column_threads < kLanes || tile.column_threads * vec < r.head_dim))
+         (tile.groups * tile.column_threads < kWarpLanes || tile.column_threads * vec < r.head_dim))
     tile.column_threads *= 2;
   tile.columns = tile.column_threads * vec;
   tile.blocks = (r.head_dim + tile.columns - 1) / tile.columns;

@@ -6,6 +6,7 @@
 // blocks.
 #include "runtime/device/cuda_launch.cuh"
 #include "runtime/device/cuda_ptx.cuh"
+#include "runtime/ops/cuda_rows.cuh"
 #include "runtime/ops/selective_scan/selective_scan_cuda.h"
 #include "runtime/ops/stage_rows.cuh"
 
@@ -143,27 +144,6 @@ __device__ void WriteOutputs(const CudaScan& s, const BlockShape& shape, const W
   });
 }
 
-// kVec floats at a 16-byte border where kVec is 4.
-template <int kVec>
-__device__ __forceinline__ void LoadChannels(const float* from, float (&x)[kVec]) {
-  if constexpr (kVec == 4) {
-    const float4 v = *reinterpret_cast<const float4*>(from);
-    x[0] = v.x;
-    x[1] = v.y;
-    x[2] = v.z;
-    x[3] = v.w;
-  } else {
-    x[0] = *from;
-  }
-}
-template <int kVec>
-__device__ __forceinline__ void StoreChannels(const float (&x)[kVec], float* to) {
-  if constexpr (kVec == 4)
-    *reinterpret_cast<float4*>(to) = make_float4(x[0], x[1], x[2], x[3]);
-  else
-    *to = x[0];
-}
-
 // A thread's part of the state, and of A · log2 e.
 template <int kVec>
 struct ScanState {
@@ -174,8 +154,8 @@ struct ScanState {
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       if (row + i >= s.state_dim) break;
-      LoadChannels(state_at + static_cast<int64_t>(i) * s.channels, h[i]);
-      LoadChannels(a_at + i * s.a_stride, a[i]);
+      LoadLanes(state_at + static_cast<int64_t>(i) * s.channels, h[i]);
+      LoadLanes(a_at + i * s.a_stride, a[i]);
     }
 #pragma unroll
     for (int i = 0; i < kQuad; ++i)
@@ -187,7 +167,7 @@ struct ScanState {
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       if (row + i >= s.state_dim) break;
-      StoreChannels(h[i], state_at + static_cast<int64_t>(i) * s.channels);
+      StoreLanes(h[i], state_at + static_cast<int64_t>(i) * s.channels);
     }
   }
 
@@ -253,10 +233,10 @@ __global__ void __launch_bounds__(kMaxThreads) ScanKernel(CudaScan s, BlockShape
         float delta[kVec];
         float delta_u[kVec];
         float sum[kVec] = {};
-        LoadChannels(working.delta + t * shape.columns + own_column, delta);
-        LoadChannels(working.delta_u + t * shape.columns + own_column, delta_u);
+        LoadLanes(working.delta + t * shape.columns + own_column, delta);
+        LoadLanes(working.delta_u + t * shape.columns + own_column, delta_u);
         state.Step(rows, stage.b + t * shape.rows + row, stage.c + t * shape.rows + row, delta, delta_u, sum);
-        StoreChannels(sum, working.partial + (t * shape.groups + group) * shape.columns + own_column);
+        StoreLanes(sum, working.partial + (t * shape.groups + group) * shape.columns + own_column);
       }
     }
     __syncthreads();

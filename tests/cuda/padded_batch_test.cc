@@ -17,9 +17,6 @@ constexpr int kSlots = 8;
 
 class PaddedBatch : public testing::Test {
  protected:
-  void SetUp() override {
-    if (device_->backend() == Backend::kCpu) GTEST_SKIP() << "the CPU records no steps";
-  }
   // The same tokens, without padding and with it.
   RaggedBatch Batch(bool padded) const {
     RaggedBatch batch = padded ? padded_.batch() : plain_.batch();
