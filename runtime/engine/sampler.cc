@@ -371,10 +371,9 @@ double Sampler::CandidateMass() const {
 }
 
 // Selection leaves the candidates in an order of the standard library's choice; a draw must not depend on it.
-void Sampler::OrderById(const float* logits, float max, float scale) {
-  const Candidate last = *std::max_element(candidates_.begin(), candidates_.end(), Before);
-  Gather(logits, last.logit, max, scale);
-  std::erase_if(candidates_, [&](const Candidate& c) { return Before(last, c); });
+void Sampler::OrderById() {
+  std::sort(candidates_.begin(), candidates_.end(),
+            [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
 }
 
 // Gathers at least the most likely ids that weigh `target` of `total` together.
@@ -414,7 +413,7 @@ int32_t Sampler::Draw(const float* logits, const SamplingParams& params, const P
   } else {
     Gather(logits, Below(static_cast<float>(peak.max + std::log(params.min_p) / scale)), peak.max, scale);
   }
-  if (use_top_k || use_top_p) OrderById(logits, peak.max, scale);
+  if (use_top_k || use_top_p) OrderById();
   if (use_min_p) {
     std::erase_if(candidates_,
                   [&](const Candidate& c) { return c.weight < params.min_p && c.id != peak.arg_max; });

@@ -137,7 +137,7 @@ class Sampler {
   float KthBlockMax(int32_t k);
   void Gather(const float* logits, float threshold, float max, float scale);
   double CandidateMass() const;
-  void OrderById(const float* logits, float max, float scale);
+  void OrderById();
   void GatherNucleus(const float* logits, float max, float scale, double target, double total);
   size_t NucleusSize(double target);
   int32_t Draw(const float* logits, const SamplingParams& params, const Peak& peak, uint64_t token_index);
