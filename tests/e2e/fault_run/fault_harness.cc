@@ -51,8 +51,8 @@ std::vector<std::string> FaultRun::Command(const std::vector<std::string>& optio
       "/usr/bin/env"};
   command.insert(command.end(), environment.begin(), environment.end());
   command.insert(command.end(), {WEIR_SERVER_BINARY, "--listen", listen_});
-  for (const char* twin : kTwins)
-    command.insert(command.end(), {"--model", std::string(twin) + "=" + models_ + "/" + twin});
+  for (const std::string& twin : twins_)
+    command.insert(command.end(), {"--model", twin + "=" + models_ + "/" + twin});
   const std::pair<const char*, std::string> usual[] = {{"--threads", "2"},
                                                        {"--slots", std::to_string(kSlots)},
                                                        {"--kv-memory", "256MiB"},
@@ -81,7 +81,7 @@ void FaultRun::StartServer(const std::vector<std::string>& options,
   address_ = log().substr(at + said.size(), log().find('\n', at) - at - said.size());
 
   control_ = std::make_unique<WeirClient>(Connect());
-  for (const char* twin : kTwins) {
+  for (const std::string& twin : twins_) {
     witnesses_.push_back(std::make_unique<Witness>(Connect(), twin));
     const absl::Status talked = witnesses_.back()->TalkAlone();
     ASSERT_TRUE(talked.ok()) << talked;

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/client.h"
@@ -51,6 +53,8 @@ class FaultRun : public ::testing::Test {
   // returns when it is ready and the witnesses have talked alone.
   void StartServer(const std::vector<std::string>& options = {},
                    const std::vector<std::string>& environment = {});
+  // Which twins, if not kTwins. Before StartServer.
+  void Serve(std::vector<std::string> twins) { twins_ = std::move(twins); }
   // Where each twin is served from, if not from the zoo. Before StartServer.
   void ServeFrom(const std::string& folder) { models_ = folder; }
 
@@ -98,6 +102,7 @@ class FaultRun : public ::testing::Test {
   std::vector<std::string> Command(const std::vector<std::string>& options,
                                    const std::vector<std::string>& environment) const;
 
+  std::vector<std::string> twins_{std::begin(kTwins), std::end(kTwins)};
   std::string models_ = WEIR_SOURCE_DIR "/model/zoo";
   std::unique_ptr<WeirClient> control_;
   std::vector<std::unique_ptr<Witness>> witnesses_;
