@@ -74,6 +74,20 @@ absl::Status CheckFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// An id beyond the vocabulary can never come: said, for then the sequence does not end where it should.
+void KeepEosIdsOf(int64_t vocab_size, LoadedModel* loaded) {
+  for (const int32_t id : loaded->defaults.eos_token_ids) {
+    if (id < vocab_size)
+      loaded->eos_ids.push_back(id);
+    else
+      loaded->warnings.push_back(fmt::format(
+          "eos_token_id {} is none of the {} ids of the model and will never end a sequence; correct "
+          "generation_config.json or config.json",
+          id, vocab_size));
+  }
+  std::sort(loaded->eos_ids.begin(), loaded->eos_ids.end());
+}
+
 absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, const LoadOptions& options) {
   LoadedModel loaded;
   loaded.name = std::filesystem::path(folder).lexically_normal().filename().string();
@@ -107,8 +121,7 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
     return absl::InvalidArgumentError(
         fmt::format("tokenizer.json has {} tokens but the model only {}; they do not belong together",
                     loaded.tokenizer->vocab_size(), loaded.decoder->vocab_size()));
-  loaded.eos_ids = loaded.defaults.eos_token_ids;
-  std::sort(loaded.eos_ids.begin(), loaded.eos_ids.end());
+  KeepEosIdsOf(loaded.decoder->vocab_size(), &loaded);
   WEIR_ASSIGN_OR_RETURN(loaded.weights_fingerprint, weights.Fingerprint());
   // The same weights with another rope_theta or number of heads are another model.
   ContentHash config_hash;

@@ -249,6 +249,7 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMambaSsmFamily(const ConfigRe
   WEIR_ASSIGN_OR_RETURN(out.dt_rank, DtRank(ssm, "dt_rank", d_model));
   WEIR_ASSIGN_OR_RETURN(out.bias, ssm.Bool("bias", false));
   WEIR_ASSIGN_OR_RETURN(out.conv_bias, ssm.Bool("conv_bias", true));
+  WEIR_RETURN_IF_ERROR(CheckSsmKeys(ssm));
   return std::make_unique<MambaFamily>(std::move(out));
 }
 

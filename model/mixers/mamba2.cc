@@ -280,6 +280,7 @@ absl::StatusOr<std::unique_ptr<DecoderFamily>> ReadMambaSsm2Family(const ConfigR
   if (!rms_norm) return ssm.Error("rmsnorm", "false is not supported");
   WEIR_ASSIGN_OR_RETURN(const bool wide_skip, ssm.Bool("D_has_hdim", false));
   if (wide_skip) return ssm.Error("D_has_hdim", "true is not supported");
+  WEIR_RETURN_IF_ERROR(CheckSsmKeys(ssm));
   return std::make_unique<Mamba2Family>(std::move(out));
 }
 

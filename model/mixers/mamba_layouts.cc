@@ -1,8 +1,10 @@
 #include "model/mixers/mamba_layouts.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "model/config/model_config.h"
@@ -72,6 +74,19 @@ absl::StatusOr<MambaSsmLayout> ReadMambaSsmLayout(const ConfigReader& config) {
     WEIR_ASSIGN_OR_RETURN(ssm, ConfigReader::Parse("{}", config.source()));
   }
   return MambaSsmLayout{std::move(shape), *std::move(ssm)};
+}
+
+absl::Status CheckSsmKeys(const ConfigReader& ssm_cfg) {
+  constexpr const char* kSameResult[] = {
+      "layer",         "dt_min",           "dt_max",        "dt_init",
+      "dt_scale",      "dt_init_floor",    "A_init_range",  "chunk_size",
+      "use_fast_path", "use_mem_eff_path", "process_group", "sequence_parallel"};
+  for (const char* key : kSameResult) ssm_cfg.Has(key);  // counts as reading it
+  const std::vector<std::string> unread = ssm_cfg.UnreadKeys();
+  if (unread.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{}: '{}' is not known and might make another mixer; remove it if it does not",
+                  ssm_cfg.source(), unread.front()));
 }
 
 }  // namespace weir

@@ -2,6 +2,7 @@
 // mamba_ssm.
 #pragma once
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/config/json_reader.h"
 #include "model/layers/decoder_family.h"
@@ -24,5 +25,9 @@ struct MambaSsmLayout {
 // LayerNorm, attention layers and MLPs are errors. vocab_size is that of the weights, rounded up to
 // pad_vocab_size_multiple.
 absl::StatusOr<MambaSsmLayout> ReadMambaSsmLayout(const ConfigReader& config);
+
+// When the mixer has read its own: an error for a key that nobody knows, since it might make another mixer.
+// What tells only how to train or how to compute the same is allowed.
+absl::Status CheckSsmKeys(const ConfigReader& ssm_cfg);
 
 }  // namespace weir

@@ -53,6 +53,17 @@ TEST_F(Load, ReportsWhatWasLoaded) {
   EXPECT_LE(StateArena::SlotBytes(model.decoder->States()), floats * 4 + 10 * 64);
 }
 
+TEST_F(Load, AnEndOfSequenceIdThatNoTokenHasIsSaid) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  std::ofstream(folder.File("generation_config.json")) << R"({"eos_token_id": [97, 5]})";
+  const absl::StatusOr<LoadedModel> model = LoadModel(folder.path(), *device_, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->eos_ids, std::vector<int32_t>{5});
+  ASSERT_EQ(model->warnings.size(), 1u);
+  EXPECT_NE(model->warnings[0].find("eos_token_id 97 is none of the 97 ids"), std::string::npos);
+}
+
 TEST_F(Load, WeightsThatDoNotFitAreAnErrorWithARemedy) {
   const TempDir folder;
   WriteTinyModel(folder.path(), {});

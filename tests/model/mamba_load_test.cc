@@ -262,6 +262,8 @@ TEST_F(MambaLoad, TheAuthorsLayoutIsTheSameModel) {
     folder.config["d_intermediate"] = 0;
     folder.config["attn_layer_idx"] = json::array();
     folder.config["attn_cfg"] = json::object();
+    folder.config["ssm_cfg"]["dt_min"] = 0.001;
+    folder.config["ssm_cfg"]["use_fast_path"] = false;
     EXPECT_EQ(Logits(Load(folder)), want);
   }
 }
@@ -300,6 +302,7 @@ TEST_F(MambaLoad, UnsupportedValuesOfTheAuthorsLayoutAreNamed) {
   ExpectRefused("mamba_ssm", "d_intermediate", [](json& config) { config["d_intermediate"] = 32; });
   ExpectRefused("mamba_ssm", "ssm_cfg.d_state", [](json& config) { config["ssm_cfg"]["d_state"] = 0; });
   ExpectRefused("mamba_ssm", "ssm_cfg.dt_rank", [](json& config) { config["ssm_cfg"]["dt_rank"] = "half"; });
+  ExpectRefused("mamba_ssm", "ssm_cfg.d_stat'", [](json& config) { config["ssm_cfg"]["d_stat"] = 8; });
   ExpectRefused("mamba_ssm", "mamba_ssm Mamba9", [](json& config) { config["ssm_cfg"]["layer"] = "Mamba9"; });
   ExpectRefused("mamba_ssm", "MambaForCausalLM", [](json& config) { config["ssm_cfg"]["layer"] = "Mamba9"; });
 }
