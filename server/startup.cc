@@ -7,6 +7,7 @@
 #include "runtime/base/cpu_info.h"
 #include "runtime/base/memory_limit.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/ops/matmul/matmul.h"
 #include "runtime/state/kv_pool.h"
 #include "server/capacity.h"
 #include "spdlog/spdlog.h"
@@ -118,6 +119,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
     decoders.push_back(model.decoder.get());
     loaded.models.push_back(std::move(model));
   }
+  if (const std::string products = DescribeProducts(*device); !products.empty()) spdlog::info("{}", products);
   WEIR_ASSIGN_OR_RETURN(const std::vector<CapacityPlan> plans,
                         PlanCapacity(CapacityOf(options, device->memory_bytes()), decoders));
   std::vector<EngineModel> models;

@@ -57,6 +57,11 @@ void CudaStream::Zero(void* dst, int64_t bytes) {
   if (bytes > 0 && error_ == cudaSuccess) Keep(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), stream_));
 }
 
+void CudaStream::Fail(cudaError_t error) {
+  Keep(cudaGetLastError());
+  Keep(error);
+}
+
 cudaError_t CudaStream::TakeError() {
   const cudaError_t launch = cudaGetLastError();
   Keep(launch);

@@ -30,6 +30,8 @@ class CudaStream final : public Stream {
   absl::Status BeginCapture() override;
   absl::StatusOr<std::unique_ptr<StepGraph>> EndCapture() override;
   void Replay(const StepGraph& graph) override;
+  // A library that works on this stream has failed; Synchronize reports `error` unless the runtime knows why.
+  void Fail(cudaError_t error);
 
  private:
   void Copy(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "runtime/ops/matmul/cuda_products.h"
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/ops/matmul/matmul_cuda.h"
 #include "runtime/ops/matmul/pack.h"
@@ -142,14 +143,15 @@ TEST(CudaPackTest, MatricesShareTheirScratchMemory) {
     EXPECT_EQ(device->allocated_bytes(), f32.bytes());
     const PackedMatrix narrow = pack(DType::kBF16, 61);
     EXPECT_EQ(narrow.bytes(), 8 * 64 * 2);
-    EXPECT_EQ(narrow.scratch()->bytes(), 64 * 2 * matmul::kCudaScratchRows);
+    const DeviceBuffer& rows = narrow.cuda_product()->memory->rows;
+    EXPECT_EQ(rows.bytes(), 64 * 2 * matmul::kCudaScratchRows);
     const PackedMatrix wide = pack(DType::kBF16, 200);
     const PackedMatrix other = pack(DType::kBF16, 5);
-    EXPECT_EQ(narrow.scratch(), wide.scratch());
-    EXPECT_EQ(narrow.scratch(), other.scratch());
-    EXPECT_EQ(narrow.scratch()->bytes(), 200 * 2 * matmul::kCudaScratchRows);
+    EXPECT_EQ(narrow.cuda_product()->memory, wide.cuda_product()->memory);
+    EXPECT_EQ(narrow.cuda_product()->memory, other.cuda_product()->memory);
+    EXPECT_EQ(rows.bytes(), 200 * 2 * matmul::kCudaScratchRows);
     EXPECT_EQ(device->allocated_bytes(),
-              f32.bytes() + narrow.bytes() + wide.bytes() + other.bytes() + narrow.scratch()->bytes());
+              f32.bytes() + narrow.bytes() + wide.bytes() + other.bytes() + rows.bytes());
   }
   EXPECT_EQ(device->allocated_bytes(), 0);
 }

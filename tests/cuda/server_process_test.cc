@@ -18,24 +18,23 @@ using ::testing::HasSubstr;
 class EmulatedServer : public ::testing::Test {
  protected:
   // `fail_kernel` "": none does.
-  void Start(const char* fail_kernel, const std::vector<std::string>& more = {}) {
-    WriteTinyModel(model_.path(), {});
+  void Start(const char* fail_kernel, DType dtype = DType::kF32) {
+    WriteTinyModel(model_.path(), {.dtype = dtype});
     setenv("EMULATOR_FAIL_KERNEL", fail_kernel, 1);
     if (*fail_kernel == '\0') unsetenv("EMULATOR_FAIL_KERNEL");
-    std::vector<std::string> command = {WEIR_EMULATED_SERVER_BINARY,
-                                        "--listen",
-                                        "127.0.0.1:0",
-                                        "--model",
-                                        "tiny=" + model_.path(),
-                                        "--device",
-                                        "cuda:0",
-                                        "--slots",
-                                        "1",
-                                        "--max-step-tokens",
-                                        "65",
-                                        "--threads",
-                                        "1"};
-    command.insert(command.end(), more.begin(), more.end());
+    const std::vector<std::string> command = {WEIR_EMULATED_SERVER_BINARY,
+                                              "--listen",
+                                              "127.0.0.1:0",
+                                              "--model",
+                                              "tiny=" + model_.path(),
+                                              "--device",
+                                              "cuda:0",
+                                              "--slots",
+                                              "1",
+                                              "--max-step-tokens",
+                                              "65",
+                                              "--threads",
+                                              "1"};
     server_ = std::make_unique<Process>(command);
     unsetenv("EMULATOR_FAIL_KERNEL");
     log_ = server_->ReadUntil("ready");
@@ -56,8 +55,9 @@ class EmulatedServer : public ::testing::Test {
 };
 
 TEST_F(EmulatedServer, NamesTheDeviceAndEndsLikeAnyOther) {
-  Start("");
+  Start("", DType::kBF16);
   EXPECT_THAT(log_, HasSubstr("device cuda:0: Emulated GPU, 2147483648 bytes of memory"));
+  EXPECT_THAT(log_, HasSubstr("bf16 products on cuda:0: by Weir's own kernels, as cuBLASLt cannot be used"));
   EXPECT_THAT(log_, HasSubstr("on cuda:0"));
   EXPECT_THAT(Weir({"info"}).first, AllOf(HasSubstr("cuda:0"), HasSubstr("on the device")));
   const auto [text, code] =

@@ -1,6 +1,7 @@
 // The CUDA column over the emulated device, in every schedule.
 #include <iterator>
 
+#include "runtime/ops/matmul/cublas_check.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/support/test_column.h"
 
@@ -28,6 +29,13 @@ void ChooseSchedule(int schedule) {
   static size_t turn = 0;
   constexpr size_t kOthers = std::size(emulator::kSchedules) - 1;
   emulator::Options().schedule = emulator::kSchedules[schedule == 0 ? 0 : 1 + turn++ % kOthers];
+}
+
+// The project's own kernels, and cuBLASLt.
+int NumProductForms() { return 2; }
+void ChooseProductForm(int form) {
+  emulator::Options().cublaslt = form == 1;
+  matmul::SetMaxCublasRowsForTest(form == 1 ? 37 : 0);  // fewer than tests have, and checked in no time
 }
 
 void ExpectNoDeviceFaults() {

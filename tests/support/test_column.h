@@ -20,6 +20,10 @@ bool SlowKernels();
 // Orders in which the threads of a kernel can be made to run, and the choice of one; 1 on real hardware.
 int NumSchedules();
 void ChooseSchedule(int schedule);
+// Ways in which the column computes products of bf16 weights that are packed from now on, and the choice of
+// one; 0 at first.
+int NumProductForms();
+void ChooseProductForm(int form);
 // Fails the running test if the device found a fault (a race, an access out of bounds, ...).
 void ExpectNoDeviceFaults();
 

@@ -6,6 +6,8 @@ std::unique_ptr<Device> CreateTestDevice(int num_threads) { return CreateCpuDevi
 bool SlowKernels() { return false; }
 int NumSchedules() { return 1; }
 void ChooseSchedule(int) {}
+int NumProductForms() { return 1; }
+void ChooseProductForm(int) {}
 void ExpectNoDeviceFaults() {}
 
 }  // namespace weir

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "runtime/device/device.h"
@@ -9,6 +10,10 @@
 #include "runtime/tensor/tensor.h"
 
 namespace weir {
+
+namespace matmul {
+struct CudaProduct;
+}
 
 // A weight [n, k] laid out for its backend: once at load, then read only. f32 weights multiply in f32; bf16
 // weights multiply bf16-rounded activations with f32 accumulation. Owned by the model; outlived by its
@@ -25,16 +30,21 @@ class PackedMatrix {
   int64_t k() const { return k_; }
   // On the CPU with n rounded up to 32 and k to the pair of a bf16; on CUDA with k rounded up to 8.
   int64_t bytes() const { return buffer_.bytes(); }
-  const std::byte* data() const { return buffer_.data(); }        // on the device
-  const DeviceBuffer* scratch() const { return scratch_.get(); }  // shared with other matrices; may be null
+  const std::byte* data() const { return buffer_.data(); }  // on the device
+  // How it is multiplied, shared with others of its shape; null but for bf16 on CUDA.
+  const matmul::CudaProduct* cuda_product() const { return product_.get(); }
 
  private:
   DType dtype_ = DType::kF32;
   int64_t n_ = 0;
   int64_t k_ = 0;
   DeviceBuffer buffer_;
-  std::shared_ptr<const DeviceBuffer> scratch_;
+  std::shared_ptr<const matmul::CudaProduct> product_;
 };
+
+// How products of the bf16 weights on a device are computed, a line for the log; empty where there is no
+// choice.
+std::string DescribeProducts(const Device& device);
 
 struct MatmulArgs {
   TensorView x;                          // f32 [m, k]
@@ -45,7 +55,8 @@ struct MatmulArgs {
 };
 
 // A row of y depends on its row of x alone, bit for bit, whatever m, its place among the rows and the number
-// of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise.)
+// of threads are: the order of the sum over k is fixed. (Another instruction set may round otherwise, and so
+// may cuBLASLt against the CUDA column's own kernels.)
 // Denormals count as zero on the CPU. Never allocates after the calling thread's first call with the largest
 // m and k.
 void MatmulCpu(const MatmulArgs& args, Stream& stream);

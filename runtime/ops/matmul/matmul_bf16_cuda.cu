@@ -179,6 +179,19 @@ __global__ void __launch_bounds__(kRoundThreads) RoundX(CudaMatmul a) {
       RoundPair(low.x, low.y), RoundPair(low.z, low.w), RoundPair(high.x, high.y), RoundPair(high.z, high.w));
 }
 
+void RoundRows(const CudaMatmul& a, cudaStream_t stream) {
+  const int64_t units = a.w_row_bytes / 2 / kRoundValues;
+  LaunchCuda(RoundX, dim3(static_cast<unsigned>(DivideUp(units, kRoundThreads)), static_cast<unsigned>(a.m)),
+             dim3(kRoundThreads), 0, stream, a);
+}
+
+// grid: (pieces of a row, rows).
+__global__ void __launch_bounds__(kRoundThreads)
+    FinishRows(CudaMatmul a, const float* product, int64_t product_stride) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kRoundThreads + threadIdx.x;
+  if (column < a.n) WriteOutput(a, blockIdx.y, column, product[blockIdx.y * product_stride + column]);
+}
+
 template <int kN_, int kM_, int kWarpsN_, int kWarpsM_, int kStages_, int kMinBlocks_>
 struct TileShape {
   static constexpr int kN = kN_, kM = kM_, kWarpsN = kWarpsN_, kWarpsM = kWarpsM_;
@@ -292,10 +305,7 @@ void LaunchTile(CudaMatmul a, cudaStream_t stream) {
   const int64_t rows = a.m;
   for (int64_t begin = 0; begin < rows; begin += a.scratch_rows) {
     a.m = rows - begin < a.scratch_rows ? rows - begin : a.scratch_rows;
-    const int64_t units = a.w_row_bytes / 2 / kRoundValues;
-    LaunchCuda(RoundX,
-               dim3(static_cast<unsigned>(DivideUp(units, kRoundThreads)), static_cast<unsigned>(a.m)),
-               dim3(kRoundThreads), 0, stream, a);
+    RoundRows(a, stream);
     LaunchCuda(TileBf16<Shape>, OutputGrid(a, Shape::kN, Shape::kM), dim3(Shape::kThreads), Shape::kBytes,
                stream, a);
     a.x += a.m * a.x_stride;
@@ -333,6 +343,18 @@ void LaunchCudaMatmulBf16(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t s
     case CudaMatmulForm::kTile128:
       return LaunchTile<Tile128>(matmul, stream);
   }
+}
+
+void LaunchCudaRoundRows(CudaMatmul matmul, cudaStream_t stream) {
+  matmul.x_vector = VectorLoads(matmul);
+  RoundRows(matmul, stream);
+}
+
+void LaunchCudaFinishRows(const CudaMatmul& matmul, const float* product, int64_t product_stride,
+                          cudaStream_t stream) {
+  LaunchCuda(FinishRows,
+             dim3(static_cast<unsigned>(DivideUp(matmul.n, kRoundThreads)), static_cast<unsigned>(matmul.m)),
+             dim3(kRoundThreads), 0, stream, matmul, product, product_stride);
 }
 
 }  // namespace weir

@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/device/cuda_stream.h"
 #include "runtime/ops/embedding/embedding.h"
+#include "runtime/ops/matmul/cuda_products.h"
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/ops/matmul/pack.h"
 
@@ -20,26 +20,6 @@ namespace {
 constexpr int64_t kRowValues = 8;  // a row is padded to a multiple of these
 
 int64_t PaddedValues(int64_t k) { return (k + kRowValues - 1) / kRowValues * kRowValues; }
-
-// Device memory for kCudaScratchRows rows of `row_bytes`, of all matrices of the device; freed with the last
-// of them.
-absl::StatusOr<std::shared_ptr<DeviceBuffer>> ReserveScratch(Device& device, int64_t row_bytes) {
-  static Mutex& mutex = *new Mutex;
-  static auto& scratches = *new std::map<Device*, std::weak_ptr<DeviceBuffer>>;
-  MutexLock lock(&mutex);
-  std::erase_if(scratches, [](const auto& entry) { return entry.second.expired(); });
-  std::shared_ptr<DeviceBuffer> scratch = scratches[&device].lock();
-  const int64_t bytes = row_bytes * matmul::kCudaScratchRows;
-  if (scratch != nullptr && scratch->bytes() >= bytes) return scratch;
-  WEIR_ASSIGN_OR_RETURN(DeviceBuffer buffer, device.Allocate(bytes));
-  if (scratch == nullptr) {
-    scratch = std::make_shared<DeviceBuffer>(std::move(buffer));
-    scratches[&device] = scratch;
-  } else {
-    *scratch = std::move(buffer);
-  }
-  return scratch;
-}
 
 // Copies piece by piece through padded rows on the host, unless the weight has them already.
 absl::Status Upload(const TensorView& weight, int64_t row_bytes, std::byte* packed, Stream& stream) {
@@ -66,6 +46,31 @@ absl::Status Upload(const TensorView& weight, int64_t row_bytes, std::byte* pack
   return absl::OkStatus();
 }
 
+// All rows by the product's plan, in pieces. Sums are rounded as the project's own kernels do: the product
+// plus the bias, and then the old y plus that.
+void MultiplyByPlan(CudaMatmul a, const matmul::CudaProduct& product, CudaStream& stream) {
+  const matmul::CublasPlan& plan = *product.plan;
+  const auto native = static_cast<cudaStream_t>(stream.native());
+  const bool direct = plan.TakesOutput(a.y, a.y_stride) && !(a.accumulate && a.bias != nullptr);
+  const int64_t piece = direct ? product.max_rows : std::min(product.max_rows, matmul::kStagedRows);
+  float* const staged = reinterpret_cast<float*>(product.memory->staged.data());
+  for (int64_t rows = a.m; rows > 0; rows -= a.m) {
+    a.m = std::min(rows, piece);
+    LaunchCudaRoundRows(a, native);
+    const cublasStatus_t status = direct
+                                      ? plan.Run(a.scratch, a.w, a.y, a.y_stride, a.m, a.accumulate, native)
+                                      : plan.Run(a.scratch, a.w, staged, a.n, a.m, false, native);
+    // It was taken for each number of rows when it was checked, so the device is what failed.
+    if (status != CUBLAS_STATUS_SUCCESS) stream.Fail(cudaErrorUnknown);
+    if (!direct)
+      LaunchCudaFinishRows(a, staged, a.n, native);
+    else if (a.bias != nullptr)
+      LaunchCudaFinishRows(a, a.y, a.y_stride, native);
+    a.x += a.m * a.x_stride;
+    a.y += a.m * a.y_stride;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<matmul::CudaPacked> matmul::PackForCuda(const TensorView& weight, Device& device) {
@@ -73,7 +78,8 @@ absl::StatusOr<matmul::CudaPacked> matmul::PackForCuda(const TensorView& weight,
   CudaPacked packed;
   WEIR_ASSIGN_OR_RETURN(packed.weight, device.Allocate(weight.dim(0) * row_bytes));
   if (weight.dtype() == DType::kBF16) {
-    WEIR_ASSIGN_OR_RETURN(packed.scratch, ReserveScratch(device, row_bytes));
+    WEIR_ASSIGN_OR_RETURN(packed.product, PlanCudaProduct(weight.dim(0), PaddedValues(weight.dim(1)),
+                                                          packed.weight.data(), device));
   }
   WEIR_RETURN_IF_ERROR(Upload(weight, row_bytes, packed.weight.data(), device.stream()));
   return packed;
@@ -98,9 +104,10 @@ void MatmulCuda(const MatmulArgs& args, Stream& stream) {
   a.y_stride = args.y.row_stride();
   a.w_row_bytes = PaddedValues(a.k) * static_cast<int64_t>(DTypeBytes(weight.dtype()));
   a.accumulate = args.accumulate;
-  if (weight.scratch() != nullptr) {
-    a.scratch = reinterpret_cast<unsigned char*>(weight.scratch()->data());
+  if (const matmul::CudaProduct* const product = weight.cuda_product()) {
+    a.scratch = reinterpret_cast<unsigned char*>(product->memory->rows.data());
     a.scratch_rows = matmul::kCudaScratchRows;
+    if (product->plan != nullptr) return MultiplyByPlan(a, *product, static_cast<CudaStream&>(stream));
   }
   const auto native = static_cast<cudaStream_t>(stream.native());
   const CudaMatmulForm form = ChooseCudaMatmulForm(a.m, a.n);

@@ -40,4 +40,11 @@ void LaunchCudaMatmulBf16(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t s
 // f32 throughout. kTile128 is kTile64 here.
 void LaunchCudaMatmulF32(CudaMatmul matmul, CudaMatmulForm form, cudaStream_t stream);
 
+// Only what comes before a product by another library: x to the scratch memory, m of at most scratch_rows.
+void LaunchCudaRoundRows(CudaMatmul matmul, cudaStream_t stream);
+// And what comes after it: y = product (+ bias) (+ y), each sum rounded in this order. `product` [m, n] may
+// be y itself.
+void LaunchCudaFinishRows(const CudaMatmul& matmul, const float* product, int64_t product_stride,
+                          cudaStream_t stream);
+
 }  // namespace weir

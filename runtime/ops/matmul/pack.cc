@@ -25,11 +25,15 @@ absl::StatusOr<PackedMatrix> PackedMatrix::Pack(const TensorView& weight, Device
   if (cuda) {
     WEIR_ASSIGN_OR_RETURN(matmul::CudaPacked packed, matmul::PackForCuda(weight, device));
     matrix.buffer_ = std::move(packed.weight);
-    matrix.scratch_ = std::move(packed.scratch);
+    matrix.product_ = std::move(packed.product);
   } else {
     WEIR_ASSIGN_OR_RETURN(matrix.buffer_, matmul::PackForCpu(weight, device));
   }
   return matrix;
+}
+
+std::string DescribeProducts(const Device& device) {
+  return device.backend() == Backend::kCuda ? matmul::DescribeCudaProducts(device) : "";
 }
 
 }  // namespace weir

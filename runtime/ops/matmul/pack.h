@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "runtime/device/cuda_column.h"
@@ -13,13 +14,19 @@ namespace weir::matmul {
 // Panels of 32 outputs (layout: row_kernels.h).
 absl::StatusOr<DeviceBuffer> PackForCpu(const TensorView& weight, Device& device);
 
+struct CudaProduct;  // cuda_products.h
+
 struct CudaPacked {
-  DeviceBuffer weight;                    // plain rows, each padded with zeros to CudaRowBytes
-  std::shared_ptr<DeviceBuffer> scratch;  // for kCudaScratchRows rows of x; null with f32 weights
+  DeviceBuffer weight;                         // plain rows, each padded with zeros to 8 values
+  std::shared_ptr<const CudaProduct> product;  // null with f32 weights
 };
-// The scratch memory is one for all matrices of a device, and grows here alone: no matmul may run meanwhile,
-// nor may a captured one run afterwards.
+// The first weight of a shape on a device has its product planned and checked. Scratch memory is one for all
+// weights of a device, and grows here alone: no matmul may run meanwhile, nor may a captured one run
+// afterwards.
 WEIR_CUDA_COLUMN absl::StatusOr<CudaPacked> PackForCuda(const TensorView& weight, Device& device);
 inline constexpr int64_t kCudaScratchRows = 1024;
+
+// DescribeProducts of a CUDA device.
+WEIR_CUDA_COLUMN std::string DescribeCudaProducts(const Device& device);
 
 }  // namespace weir::matmul

@@ -5,8 +5,13 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
+#include <new>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tests/cuda/emulator/device_heap.h"
 #include "tests/cuda/emulator/device_state.h"
@@ -65,6 +70,7 @@ void Store(void* data, cudaDataType_t type, size_t i, float value) {
 }
 
 struct Matmul {
+  int algorithm;
   MatmulDescription description;
   MatrixLayout a_layout, b_layout, c_layout, d_layout;
   float alpha, beta;
@@ -121,22 +127,41 @@ bool OperandsExist(const Matmul& op) {
          (op.beta == 0 || exists(op.c, op.c_layout, "cublasLtMatmul's C"));
 }
 
+// op(matrix) as float32 [depth][count], depth being the inner size.
+std::vector<float> ByDepth(const void* data, const MatrixLayout& layout, size_t batch, uint64_t depth,
+                           uint64_t count, bool depth_is_row) {
+  std::vector<float> values(static_cast<size_t>(depth * count));
+  const size_t first = batch * static_cast<size_t>(layout.batch_stride);
+  for (uint64_t j = 0; j < count; ++j)
+    for (uint64_t i = 0; i < depth; ++i)
+      values[i * count + j] =
+          Load(data, layout.type, first + (depth_is_row ? layout.At(i, j) : layout.At(j, i)));
+  return values;
+}
+
+// Each sum is one chain over k, from the beginning or from the end.
 void MultiplyOne(const Matmul& op, size_t batch) {
-  const auto in_batch = [batch](const MatrixLayout& l, uint64_t row, uint64_t column) {
-    return batch * static_cast<size_t>(l.batch_stride) + l.At(row, column);
-  };
-  for (uint64_t row = 0; row < op.m(); ++row) {
-    for (uint64_t column = 0; column < op.n(); ++column) {
-      float sum = 0;
-      for (uint64_t i = 0; i < op.k(); ++i) {
-        const size_t at_a = op.transposes_a() ? in_batch(op.a_layout, i, row) : in_batch(op.a_layout, row, i);
-        const size_t at_b =
-            op.transposes_b() ? in_batch(op.b_layout, column, i) : in_batch(op.b_layout, i, column);
-        sum += Load(op.a, op.a_layout.type, at_a) * Load(op.b, op.b_layout.type, at_b);
-      }
-      float value = op.alpha * sum;
-      if (op.beta != 0) value += op.beta * Load(op.c, op.c_layout.type, in_batch(op.c_layout, row, column));
-      Store(op.d, op.d_layout.type, in_batch(op.d_layout, row, column), value);
+  const uint64_t rows = op.m(), columns = op.n(), depth = op.k();
+  const std::vector<float> a = ByDepth(op.a, op.a_layout, batch, depth, rows, op.transposes_a());
+  const std::vector<float> b = ByDepth(op.b, op.b_layout, batch, depth, columns, !op.transposes_b());
+  const auto reverses = Options().cublaslt_reverses;
+  const size_t first_c = batch * static_cast<size_t>(op.c_layout.batch_stride);
+  const size_t first_d = batch * static_cast<size_t>(op.d_layout.batch_stride);
+  std::vector<float> sums(static_cast<size_t>(rows));
+  for (uint64_t column = 0; column < columns; ++column) {
+    const bool reversed = reverses != nullptr && reverses(op.algorithm, columns, column);
+    std::fill(sums.begin(), sums.end(), 0.0f);
+    for (uint64_t i = 0; i < depth; ++i) {
+      const uint64_t at = reversed ? depth - 1 - i : i;
+      const float x = b[at * columns + column];
+      const float* const w = a.data() + at * rows;
+      for (uint64_t row = 0; row < rows; ++row) sums[row] += w[row] * x;
+    }
+    for (uint64_t row = 0; row < rows; ++row) {
+      float value = op.alpha * sums[row];
+      if (op.beta != 0)
+        value += op.beta * Load(op.c, op.c_layout.type, first_c + op.c_layout.At(row, column));
+      Store(op.d, op.d_layout.type, first_d + op.d_layout.At(row, column), value);
     }
   }
 }
@@ -166,11 +191,12 @@ cublasStatus_t Refuse(const std::string& what, cublasStatus_t status) {
   return status;
 }
 
-// The one algorithm; its number is all that it holds.
+// Algorithms differ in what tests make of them. Their number is all that they hold.
 constexpr uint64_t kAlgorithm = 0x57656972;
-cublasLtMatmulAlgo_t Algorithm() {
+cublasLtMatmulAlgo_t Algorithm(int number) {
   cublasLtMatmulAlgo_t algorithm{};
   algorithm.data[0] = kAlgorithm;
+  algorithm.data[1] = static_cast<uint64_t>(number);
   return algorithm;
 }
 
@@ -234,6 +260,13 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
       reinterpret_cast<cublasLtMatrixLayout_t>(new MatrixLayout{type, rows, columns, leading_dimension});
   return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t size,
+                                                 cudaDataType type, uint64_t rows, uint64_t columns,
+                                                 int64_t leading_dimension) {
+  if (size < sizeof(MatrixLayout)) return CUBLAS_STATUS_ALLOC_FAILED;
+  new (layout) MatrixLayout{type, rows, columns, leading_dimension};
+  return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
   delete reinterpret_cast<MatrixLayout*>(layout);
   return CUBLAS_STATUS_SUCCESS;
@@ -283,7 +316,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
   return CUBLAS_STATUS_SUCCESS;  // the others choose among algorithms
 }
 
-// ---- the one algorithm
+// ---- algorithms
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
@@ -291,11 +324,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int requested, cublasLtMatmulHeuristicResult_t* results,
                                               int* returned) {
   if (requested < 1) return CUBLAS_STATUS_INVALID_VALUE;
-  results[0] = cublasLtMatmulHeuristicResult_t{};
-  results[0].algo = Algorithm();
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  results[0].wavesCount = 1;
-  *returned = 1;
+  *returned = std::min(requested, kCublasLtAlgorithms);
+  for (int i = 0; i < *returned; ++i) {
+    results[i] = cublasLtMatmulHeuristicResult_t{};
+    results[i].algo = Algorithm(i);
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+    results[i].wavesCount = 1;
+  }
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t, cublasComputeType_t, cudaDataType_t, cudaDataType_t,
@@ -309,7 +344,7 @@ cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t, cublasComputeType_t, cud
                                       cudaDataType_t, cudaDataType_t, cudaDataType_t, int id,
                                       cublasLtMatmulAlgo_t* algorithm) {
   if (id != 0) return CUBLAS_STATUS_INVALID_VALUE;
-  *algorithm = Algorithm();
+  *algorithm = Algorithm(0);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
@@ -337,7 +372,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t*,
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
                                                     cublasLtMatmulAlgoConfigAttributes_t, void* buffer,
                                                     size_t bytes, size_t* written) {
-  if (buffer != nullptr) std::memset(buffer, 0, bytes);
+  if (buffer != nullptr) std::memset(buffer, 0, bytes);  // K is not split
   if (written != nullptr) *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -354,7 +389,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const auto& what = From<MatmulDescription>(description);
   if (const std::string why = NotEmulated(what); !why.empty())
     return Refuse("not emulated: " + why, CUBLAS_STATUS_NOT_SUPPORTED);
-  const Matmul op{what,
+  if (algorithm != nullptr && algorithm->data[0] != kAlgorithm)
+    return Refuse("an algorithm that was not asked for", CUBLAS_STATUS_INVALID_VALUE);
+  const Matmul op{algorithm == nullptr ? 0 : static_cast<int>(algorithm->data[1]),
+                  what,
                   From<MatrixLayout>(a_layout),
                   From<MatrixLayout>(b_layout),
                   From<MatrixLayout>(c_layout),
@@ -366,8 +404,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                   c,
                   d};
   if (const std::string why = Objection(op); !why.empty()) return Refuse(why, CUBLAS_STATUS_INVALID_VALUE);
-  if (algorithm != nullptr && algorithm->data[0] != kAlgorithm)
-    return Refuse("an algorithm that was not asked for", CUBLAS_STATUS_INVALID_VALUE);
   if (workspace_bytes > 0 &&
       !DeviceHeap::Get().CheckRange(workspace, workspace_bytes, "cublasLtMatmul's workspace"))
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -378,3 +414,30 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 }
 
 }  // extern "C"
+
+namespace weir::emulator {
+
+// What dlsym gives of the library, if it is installed.
+void* CublasLtFunction(const char* name) {
+  if (!Options().cublaslt) return nullptr;
+  static const std::map<std::string_view, void*> functions = {
+      {"cublasLtGetVersion", reinterpret_cast<void*>(cublasLtGetVersion)},
+      {"cublasLtGetStatusName", reinterpret_cast<void*>(cublasLtGetStatusName)},
+      {"cublasLtCreate", reinterpret_cast<void*>(cublasLtCreate)},
+      {"cublasLtDestroy", reinterpret_cast<void*>(cublasLtDestroy)},
+      {"cublasLtMatmulDescCreate", reinterpret_cast<void*>(cublasLtMatmulDescCreate)},
+      {"cublasLtMatmulDescDestroy", reinterpret_cast<void*>(cublasLtMatmulDescDestroy)},
+      {"cublasLtMatmulDescSetAttribute", reinterpret_cast<void*>(cublasLtMatmulDescSetAttribute)},
+      {"cublasLtMatrixLayoutInit_internal", reinterpret_cast<void*>(cublasLtMatrixLayoutInit_internal)},
+      {"cublasLtMatmulPreferenceCreate", reinterpret_cast<void*>(cublasLtMatmulPreferenceCreate)},
+      {"cublasLtMatmulPreferenceDestroy", reinterpret_cast<void*>(cublasLtMatmulPreferenceDestroy)},
+      {"cublasLtMatmulPreferenceSetAttribute", reinterpret_cast<void*>(cublasLtMatmulPreferenceSetAttribute)},
+      {"cublasLtMatmulAlgoGetHeuristic", reinterpret_cast<void*>(cublasLtMatmulAlgoGetHeuristic)},
+      {"cublasLtMatmulAlgoConfigGetAttribute", reinterpret_cast<void*>(cublasLtMatmulAlgoConfigGetAttribute)},
+      {"cublasLtMatmul", reinterpret_cast<void*>(cublasLtMatmul)},
+  };
+  const auto at = functions.find(name);
+  return at == functions.end() ? nullptr : at->second;
+}
+
+}  // namespace weir::emulator

@@ -36,7 +36,12 @@ struct EmulatorOptions {
   size_t total_memory = size_t{2} << 30;  // bytes of each device
   int compute_capability = 90;
   int multiprocessors = 4;
+  bool cublaslt = false;  // whether libcublasLt is installed
+  // Whether algorithm `algorithm` (of kCublasLtAlgorithms, in the order of the heuristics) sums over k from
+  // the end for column `column` of a product with `columns` of them. Null: none ever does.
+  bool (*cublaslt_reverses)(int algorithm, uint64_t columns, uint64_t column) = nullptr;
 };
+inline constexpr int kCublasLtAlgorithms = 3;
 EmulatorOptions& Options();
 // Back to the defaults.
 void ResetOptions();

@@ -58,6 +58,8 @@ void Apply(std::string_view setting, EmulatorOptions& options) {
     if (options.device_count == 0) options.device_error = cudaErrorNoDevice;
   } else if (name == "memory") {
     options.total_memory = std::strtoull(value.c_str(), nullptr, 10);
+  } else if (name == "cublaslt") {
+    options.cublaslt = std::atoi(value.c_str()) != 0;
   } else if (name == "seed") {
     options.seed = std::strtoull(value.c_str(), nullptr, 10);
   } else if (name == "schedule") {

@@ -36,32 +36,46 @@ struct Shape {
   int64_t k, n;
 };
 
-// On the CPU each of its instruction sets; the CUDA column is one.
-std::vector<std::optional<MatmulIsa>> Variants() {
-  if (CreateTestDevice(1)->backend() != Backend::kCpu) return {std::nullopt};
-  return {kAllMatmulIsas.begin(), kAllMatmulIsas.end()};
+struct MatmulVariant {
+  std::string name;
+  DType dtype;
+  std::optional<MatmulIsa> isa;
+  int form = 0;
+};
+
+// On the CPU each of its instruction sets; of the CUDA column each form of its products.
+std::vector<MatmulVariant> Variants() {
+  std::vector<MatmulVariant> variants;
+  if (CreateTestDevice(1)->backend() != Backend::kCpu) {
+    variants.push_back({"cuda_f32", DType::kF32, std::nullopt});
+    for (int form = 0; form < NumProductForms(); ++form)
+      variants.push_back({form == 0 ? "cuda_bf16" : "cuda_bf16_cublaslt", DType::kBF16, std::nullopt, form});
+    return variants;
+  }
+  for (const MatmulIsa isa : kAllMatmulIsas)
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      variants.push_back({fmt::format("{}_{}", MatmulIsaName(isa), DTypeName(dtype)), dtype, isa});
+  return variants;
 }
 
-class MatmulTest : public testing::TestWithParam<std::tuple<std::optional<MatmulIsa>, DType>> {
+class MatmulTest : public testing::TestWithParam<MatmulVariant> {
  protected:
   void SetUp() override {
-    const std::optional<MatmulIsa> isa = std::get<0>(GetParam());
+    ChooseProductForm(GetParam().form);
+    const std::optional<MatmulIsa> isa = GetParam().isa;
     if (!isa.has_value()) return;
     if (!MatmulIsaSupported(*isa)) GTEST_SKIP() << "this CPU has no " << MatmulIsaName(*isa);
     SetMatmulIsaForTest(isa);
   }
-  void TearDown() override { SetMatmulIsaForTest(std::nullopt); }
-  static DType dtype() { return std::get<1>(GetParam()); }
+  void TearDown() override {
+    ChooseProductForm(0);
+    SetMatmulIsaForTest(std::nullopt);
+  }
+  static DType dtype() { return GetParam().dtype; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Isa, MatmulTest,
-                         testing::Combine(testing::ValuesIn(Variants()),
-                                          testing::Values(DType::kF32, DType::kBF16)),
-                         [](const auto& param) {
-                           const std::optional<MatmulIsa> isa = std::get<0>(param.param);
-                           return fmt::format("{}_{}", isa.has_value() ? MatmulIsaName(*isa) : "cuda",
-                                              DTypeName(std::get<1>(param.param)));
-                         });
+INSTANTIATE_TEST_SUITE_P(Isa, MatmulTest, testing::ValuesIn(Variants()),
+                         [](const auto& param) { return param.param.name; });
 
 // Rows that start at any float, and where k allows it rows that can be read 16 bytes at a time.
 int64_t GapFor(int64_t k) { return k % 4 == 0 ? 4 : kMatrixGap; }
