@@ -218,14 +218,14 @@ __device__ bool FiniteFrom(int first, int count, int head_dim, const FlashShared
   return finite;
 }
 
-// Walks steps [begin, end) for the block's rows, and calls on_piece(state) at the end of each piece with the
-// sums of that piece. kOneToken: all rows see the same keys. Keys come in while values are used and the other
-// way round. Queries must be in shared memory, or on their way there from the same warp; ends when no thread
-// reads keys or values any more.
+// Walks steps [begin, end) for the block's rows. At the end of each piece `state` holds its sums, and
+// on_piece() is called. kOneToken: all rows see the same keys. Keys come in while values are used and the
+// other way round. Queries must be in shared memory, or on their way there from the same warp; ends when no
+// thread reads keys or values any more.
 template <class Tile, bool kOneToken, class OnPiece>
 __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& rows, int64_t begin, int64_t end,
                                          const FlashShared<Tile>& shared, const FlashLane& at,
-                                         OnPiece on_piece) {
+                                         FlashState<Tile>& state, OnPiece on_piece) {
   const int64_t length = rows.position + rows.tokens;  // positions that some row sees
   const auto count = [length](int64_t step) {
     return static_cast<int>(min(length - step * Tile::kKeys, static_cast<int64_t>(Tile::kKeys)));
@@ -245,7 +245,6 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
   const int last_row = min(at.warp * kWarpRows + kWarpRows, num_rows) - 1;
   const int64_t warp_length =
       last_row >= at.warp * kWarpRows ? rows.position + last_row / rows.heads + 1 : int64_t{0};
-  FlashState<Tile> state;
   state.Clear();
   for (int64_t step = begin; step < end; ++step) {
     const int64_t first = step * Tile::kKeys;
@@ -277,8 +276,7 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
     CpAsyncCommit();
     if ((step + 1) % (kPiece / Tile::kKeys) == 0 || step + 1 == end) {
       SumWeights(state);
-      on_piece(state);
-      state.Clear();
+      on_piece();
     }
   }
 }
@@ -384,9 +382,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
   LoadQueries(a, rows, shared, at);
   Total<Tile> total(shared.total);
   const int64_t steps = (rows.position + rows.tokens + Tile::kKeys - 1) / Tile::kKeys;
-  WalkKeys<Tile, false>(a, rows, 0, steps, shared, at,
-                        [&](const FlashState<Tile>& piece) { total.Add(piece); });
   FlashState<Tile> state;
+  WalkKeys<Tile, false>(a, rows, 0, steps, shared, at, state, [&] {
+    total.Add(state);
+    state.Clear();
+  });
   total.MoveTo(state);
   WriteOutputs(a, rows, state, at);
 }
@@ -422,9 +422,14 @@ __device__ __forceinline__ void StorePartial(const Partials& partials, int run_o
   }
 }
 
+// Blocks of a multiprocessor, which bounds the registers. Shared memory allows 4 to 9 blocks of most tiles,
+// so that their registers are free; left to itself the compiler saves them and spills.
+template <class Tile>
+constexpr int kSplitMinBlocks = Tile::kTensorCores && Tile::kDim <= 32 ? 11 : 1;
+
 // One warp a block. grid: (runs of the wave, KV heads and their chunks, pieces; more pieces go round).
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, kSplitMinBlocks<Tile>)
     SplitKernel(CudaAttention a, RowPlan plan, Partials partials, int first_run) {
   const int run = first_run + static_cast<int>(blockIdx.x);
   const int32_t token = a.batch.cu_seqlens[run];
@@ -439,12 +444,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
   constexpr int64_t kSteps = kPiece / Tile::kKeys;
   const int64_t steps = rows.position / Tile::kKeys + 1;
   for (int64_t piece = blockIdx.z; piece < pieces; piece += gridDim.z) {
-    WalkKeys<Tile, true>(a, rows, piece * kSteps, min(steps, (piece + 1) * kSteps), shared, at,
-                         [&](const FlashState<Tile>& state) {
-                           if (pieces == 1) return WriteOutputs(a, rows, state, at);
-                           StorePartial(partials, static_cast<int>(blockIdx.x), piece, rows, a.kv.head_dim,
-                                        state, at);
-                         });
+    FlashState<Tile> state;
+    WalkKeys<Tile, true>(a, rows, piece * kSteps, min(steps, (piece + 1) * kSteps), shared, at, state, [] {});
+    if (pieces == 1)
+      WriteOutputs(a, rows, state, at);
+    else
+      StorePartial(partials, static_cast<int>(blockIdx.x), piece, rows, a.kv.head_dim, state, at);
   }
 }
 

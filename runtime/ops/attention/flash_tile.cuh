@@ -187,7 +187,7 @@ __device__ __forceinline__ float FlashOutput(float o, float inverse) {
 template <bool kMasked, int kTiles>
 __device__ __forceinline__ void MultiplyF32(float (&d)[kTiles][4], const float* a0, const float* a1,
                                             const float* b, int stride, int depth, const int (&visible)[2]) {
-#pragma unroll 2
+#pragma unroll(kTiles > 16 ? 1 : 2)  // 128 sums leave few registers
   for (int k = 0; k < depth; ++k) {
     const float x0 = a0[k];
     const float x1 = a1[k];
