@@ -14,18 +14,6 @@ namespace {
 
 constexpr int kMaxPositions = 32768;
 
-void RaisePositions(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  std::ifstream in(path);
-  nlohmann::json config = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  WEIR_CHECK(config.is_object());
-  config["max_position_embeddings"] = kMaxPositions;
-  std::ofstream out(path, std::ios::trunc);
-  out << config.dump();
-  out.close();
-  WEIR_CHECK(out.good());
-}
-
 LoadedModel Load(const std::string& folder, Device& device) {
   absl::StatusOr<LoadedModel> loaded = LoadModel(folder, device, {});
   if (!loaded.ok()) std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
@@ -35,7 +23,19 @@ LoadedModel Load(const std::string& folder, Device& device) {
 
 }  // namespace
 
-void WriteSynthetic(const std::string& folder, const std::string& mixer) {
+void SetMaxPositions(const std::string& folder, int positions) {
+  const std::string path = folder + "/config.json";
+  std::ifstream in(path);
+  nlohmann::json config = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  WEIR_CHECK(config.is_object());
+  config["max_position_embeddings"] = positions;
+  std::ofstream out(path, std::ios::trunc);
+  out << config.dump();
+  out.close();
+  WEIR_CHECK(out.good());
+}
+
+testing::TinyModelOptions SyntheticOptions(const std::string& mixer) {
   testing::TinyModelOptions options;
   options.mixer = mixer;
   options.dtype = DType::kBF16;
@@ -44,25 +44,28 @@ void WriteSynthetic(const std::string& folder, const std::string& mixer) {
     options.d_model = 768;
     options.num_layers = 24;
     options.mamba = {.d_inner = 1536, .state_dim = 16, .dt_rank = 48};
-    return WriteTinyModel(folder, options);
-  }
-  if (mixer == "mamba2") {
+  } else if (mixer == "mamba2") {
     options.vocab_size = 50288;
     options.d_model = 768;
     options.num_layers = 24;
     options.num_heads = 24;
     options.num_kv_heads = 1;
     options.state_dim = 128;
-    return WriteTinyModel(folder, options);
+  } else {
+    options.vocab_size = 49152;
+    options.d_model = 576;
+    options.num_layers = 30;
+    options.num_heads = 9;
+    options.num_kv_heads = 3;
+    options.d_ff = 1536;
+    options.num_features = 64;
   }
-  options.vocab_size = 49152;
-  options.d_model = 576;
-  options.num_layers = 30;
-  options.num_heads = 9;
-  options.num_kv_heads = 3;
-  options.d_ff = 1536;
-  WriteTinyModel(folder, options);
-  RaisePositions(folder);
+  return options;
+}
+
+void WriteSynthetic(const std::string& folder, const std::string& mixer) {
+  WriteTinyModel(folder, SyntheticOptions(mixer));
+  if (!mixer.starts_with("mamba")) SetMaxPositions(folder, kMaxPositions);
 }
 
 LoadedModel Synthesize(const std::string& mixer, Device& device) {
@@ -76,7 +79,7 @@ std::string ZooFolder(const std::string& name) { return std::string(WEIR_SOURCE_
 LoadedModel LoadZooModel(const std::string& name, Device& device) {
   const testing::TempDir folder;
   std::filesystem::copy(ZooFolder(name), folder.path(), std::filesystem::copy_options::recursive);
-  RaisePositions(folder.path());
+  SetMaxPositions(folder.path(), kMaxPositions);
   return Load(folder.path(), device);
 }
 
