@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include "client/connect.h"
 #include "client/request_check.h"
 #include "client/rpc_error.h"
+#include "client/session_id.h"
 #include "client/stream_check.h"
 #include "fmt/format.h"
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -28,13 +28,6 @@ constexpr std::string_view kModels = "models/";
 std::string Resource(std::string_view prefix, std::string_view id_or_name) {
   const bool whole = id_or_name.empty() || id_or_name.substr(0, prefix.size()) == prefix;
   return whole ? std::string(id_or_name) : std::string(prefix).append(id_or_name);
-}
-
-std::string RandomSessionId() {
-  std::random_device entropy;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", entropy());
-  return id;
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ void BuildApp(CLI::App* app, Context* context) {
   AddModelsCommand(app, context);
   AddTextCommands(app, context);
   AddInfoCommand(app, context);
+  AddLoadtestCommand(app, context);
   AddCompletionCommand(app, context);
   PointToHelp(app);
   app->footer(std::string(kFooter));  // the last, as commands made after it would have it too

@@ -18,6 +18,7 @@ void AddSessionStateCommands(CLI::App* group, Context* context);
 void AddModelsCommand(CLI::App* app, Context* context);
 void AddTextCommands(CLI::App* app, Context* context);  // tokenize, detokenize, score
 void AddInfoCommand(CLI::App* app, Context* context);
+void AddLoadtestCommand(CLI::App* app, Context* context);
 void AddCompletionCommand(CLI::App* app, Context* context);
 
 CLI::Option* AddModelOption(CLI::App* app, std::string* model);
