@@ -1,9 +1,9 @@
 #include "client/client.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "client/call_context.h"
 #include "client/connect.h"
 #include "client/request_check.h"
 #include "client/rpc_error.h"
@@ -11,7 +11,6 @@
 #include "client/stream_check.h"
 #include "fmt/format.h"
 #include "grpc/health/v1/health.grpc.pb.h"
-#include "runtime/base/clock.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 #include "weir/v1/generation.grpc.pb.h"
@@ -40,19 +39,8 @@ struct WeirClient::Connection {
         server(v1::Server::NewStub(channel)),
         health(grpc::health::v1::Health::NewStub(channel)) {}
 
-  // `session` is a name or id; routers find its server by the metadata.
   void Prepare(std::string_view session, grpc::ClientContext* context) const {
-    if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
-    if (!session.empty()) {
-      if (session.substr(0, kSessions.size()) == kSessions) {
-        session.remove_prefix(kSessions.size());
-        session = session.substr(0, session.find('/'));  // of a snapshot's name, too, the session's part
-      }
-      // gRPC ends the process when it is given metadata of other characters than these.
-      if (FitsSessionHint(session)) context->AddMetadata("x-session-id", std::string(session));
-    }
-    if (call_timeout < absl::InfiniteDuration())
-      context->set_deadline(absl::ToChronoTime(ToWallTime(MonotonicNow() + call_timeout)));
+    PrepareCall(session, api_key, call_timeout, context);
   }
 
   template <class Response, class Stub, class Request>
@@ -86,12 +74,7 @@ const std::string& WeirClient::address() const { return connection_->address; }
 
 absl::StatusOr<WeirClient> WeirClient::Connect(std::string_view address, const ConnectOptions& options) {
   WEIR_ASSIGN_OR_RETURN(const std::string target, TargetOf(address));
-  // Anything else would not travel as metadata.
-  const bool sound = std::all_of(options.api_key.begin(), options.api_key.end(),
-                                 [](char c) { return c > 0x20 && c < 0x7f; });
-  if (!sound)
-    return MakeError(absl::StatusCode::kInvalidArgument, kApiKeyMalformed,
-                     "the API key holds blanks, line ends or characters that are not ASCII");
+  WEIR_RETURN_IF_ERROR(CheckApiKey(options.api_key));
   WEIR_ASSIGN_OR_RETURN(const TlsFiles tls, ReadTlsFiles(options.tls));
   WEIR_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel,
                         OpenChannel(target, options.tls, tls, options.timeout, options.cancel));

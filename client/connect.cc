@@ -71,6 +71,18 @@ std::shared_ptr<grpc::ChannelCredentials> Credentials(const TlsOptions& tls, con
   return grpc::SslCredentials({files.ca, files.key, files.cert});
 }
 
+grpc::ChannelArguments ArgumentsFor(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  // Whole answers (Score, Tokenize) grow with the prompt; the server bounds that.
+  arguments.SetMaxReceiveMessageSize(-1);
+  // A peer that vanished is noticed in the midst of a silent stream too; the server allows one ping per 10 s.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  // http_proxy is not meant for this machine itself.
+  if (IsLocal(target)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
 absl::Status Explain(const std::string& target, const TlsOptions& tls, const TlsFiles& files,
                      const std::shared_ptr<grpc::Channel>& channel) {
   const std::string why = WhyUnreachable(channel);
@@ -95,6 +107,13 @@ bool IsLocal(std::string_view target) {
          StartsWith(target, "[::1]") || StartsWith(target, "unix:");
 }
 
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, const TlsOptions& tls,
+                                          const TlsFiles& files) {
+  grpc::ChannelArguments arguments = ArgumentsFor(target);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(target, Credentials(tls, files), arguments);
+}
+
 absl::StatusOr<std::string> TargetOf(std::string_view text) {
   const absl::StatusOr<Address> address = ParseAddress(text);
   std::string why;
@@ -113,16 +132,8 @@ absl::StatusOr<std::string> TargetOf(std::string_view text) {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& target, const TlsOptions& tls,
                                                            const TlsFiles& files, absl::Duration timeout,
                                                            const CancelToken* cancel) {
-  grpc::ChannelArguments arguments;
-  // Whole answers (Score, Tokenize) grow with the prompt; the server bounds that.
-  arguments.SetMaxReceiveMessageSize(-1);
-  // A peer that vanished is noticed in the midst of a silent stream too; the server allows one ping per 10 s.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
-  // http_proxy is not meant for this machine itself.
-  if (IsLocal(target)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(target, Credentials(tls, files), arguments);
+      grpc::CreateCustomChannel(target, Credentials(tls, files), ArgumentsFor(target));
 
   const absl::Time deadline = MonotonicNow() + timeout;
   for (;;) {

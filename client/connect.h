@@ -26,6 +26,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& ta
                                                            const TlsFiles& files, absl::Duration timeout,
                                                            const CancelToken* cancel);
 
+// A channel as OpenChannel makes it, with a connection of its own instead of one that channels to the same
+// target share; it connects at its first call.
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& target, const TlsOptions& tls,
+                                          const TlsFiles& files);
+
 // Whether `target` is on this machine, so that nobody else sees what is sent.
 bool IsLocal(std::string_view target);
 

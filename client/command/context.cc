@@ -39,21 +39,31 @@ absl::StatusOr<std::string> ApiKey(const Context& context) {
 
 }  // namespace
 
-absl::StatusOr<WeirClient> Context::Connect(absl::Duration default_timeout) {
+absl::StatusOr<ConnectOptions> Context::PrepareToConnect(absl::Duration default_timeout) {
   ConnectOptions options;
   WEIR_ASSIGN_OR_RETURN(options.api_key, ApiKey(*this));
   options.tls = tls;
   options.tls.enabled |= !tls.ca_file.empty() || !tls.cert_file.empty() || !tls.key_file.empty();
   if (!options.api_key.empty() && !options.tls.enabled && !IsLocal(TargetOf(server).value_or(server)))
     Note("weir: warning: the API key crosses the network in plaintext; use --tls");
-  interrupt_.emplace(&cancel_);
+  interrupt_.emplace(&cancel_, interrupt_grace);
   options.call_timeout = timeout.value_or(default_timeout);
   options.timeout = std::min(options.timeout, options.call_timeout);
   options.cancel = &cancel_;
-  absl::StatusOr<WeirClient> client = WeirClient::Connect(server, options);
-  const std::string reason = GetErrorDetails(client.status()).reason;
+  return options;
+}
+
+absl::Status Context::ConnectError(const absl::Status& status) {
+  const std::string reason = GetErrorDetails(status).reason;
   if (reason == kTlsFilesInvalid || reason == kApiKeyMalformed)
-    return UsageError(std::string(client.status().message()));
+    return UsageError(std::string(status.message()));
+  return status;
+}
+
+absl::StatusOr<WeirClient> Context::Connect(absl::Duration default_timeout) {
+  WEIR_ASSIGN_OR_RETURN(const ConnectOptions options, PrepareToConnect(default_timeout));
+  absl::StatusOr<WeirClient> client = WeirClient::Connect(server, options);
+  if (!client.ok()) return ConnectError(client.status());
   return client;
 }
 

@@ -30,9 +30,19 @@ class Context {
 
   Output out;
 
+  // The words behind `weir`, as a shell would take them.
+  std::string command_line;
+  // How long after Ctrl-C the process may still run; see Interrupt.
+  absl::Duration interrupt_grace = absl::Seconds(2);
+
   // From here on Ctrl-C cancels calls instead of ending the process. `default_timeout` holds without
   // --timeout.
   absl::StatusOr<WeirClient> Connect(absl::Duration default_timeout = absl::InfiniteDuration());
+
+  // What Connect() connects with, for others who do.
+  absl::StatusOr<ConnectOptions> PrepareToConnect(absl::Duration default_timeout = absl::InfiniteDuration());
+  // Of a connection that did not come about: what the command line is to blame for is a UsageError.
+  static absl::Status ConnectError(const absl::Status& status);
 
   CancelToken* cancel() { return &cancel_; }
   // The signal that came since Connect, or 0.

@@ -31,8 +31,8 @@ ENVIRONMENT
 
 EXIT STATUS
   0    ok
-  1    the server answered with an error or refused the request for its size, or the output could not be
-       written
+  1    the server answered with an error or refused the request for its size, the output could not be written,
+       or a load test did not pass
   2    bad usage: options, values that no model takes, an address that is none, a prompt that is not UTF-8, or
        a file that cannot be read
   3    the server cannot be reached or did not greet in time, TLS does not come about, or the connection broke
@@ -47,6 +47,7 @@ EXAMPLES
   weir generate --file story.txt --json | jq -j '.delta.text // empty'
   id=$(weir sessions create -m tales-linear) && weir generate -s "$id" "Tom had a dog."
   weir info --quiet || echo "not ready"
+  weir loadtest -m tales-linear --concurrency 1,8,64 --duration 30s
 )";
 
 const std::string_view kGenerateFooter =
@@ -109,6 +110,33 @@ const std::string_view kTokenizeFooter = R"help(EXAMPLES
 const std::string_view kDetokenizeFooter = R"(EXAMPLES
   weir detokenize -m tales-linear 311 15 7
   weir tokenize --file story.txt | weir detokenize
+)";
+
+const std::string_view kLoadtestFooter =
+    R"(Latencies are counted from when a request was due, so that a server that stalls cannot hide it; TTFT ends
+with the first message that carries a token, not with the first message. ITL is the gap between two
+tokens: of several in one message the first has the whole gap, the others none. TPOT is (E2E - TTFT) /
+(tokens - 1). A request is one turn. Those that are due within --warmup do not count; rates are of what
+came between the warm-up's end and the end of --duration, when nothing new is started. Answers have
+exactly the length that --output-tokens says: the end of the text is ignored. Synthetic prompts are token
+ids drawn evenly, without those that end a text.
+
+A request that is refused or fails is counted by its reason and not tried again; its user waits for as
+long as the server advises, 100ms at least, before the next one. When the server is lost the test ends,
+and Ctrl-C ends it too: what was measured is reported all the same. Exit status 1 also says that the test
+did not pass: a --fail-on option that struck, or no request that was completed.
+
+LENGTH is N, A-B (each as likely) or lognormal:MEDIAN,P99, in tokens.
+
+EXAMPLES
+  weir loadtest -m tales-linear --concurrency 8 --duration 30s          # closed loop: 8 users
+  weir loadtest -m tales-linear --concurrency 1,8,64                    # a phase for each
+  weir loadtest -m tales-linear --rate 20 --duration 60s                # open loop: Poisson arrivals
+  weir loadtest -m tales-linear=3 -m tales-softmax=1 --concurrency 16   # mixed, three to one
+  weir loadtest --compare linear,performer,mamba,mamba2,softmax         # each by itself, equal terms
+  weir loadtest -m tales-linear --turns 4 --think 500ms                 # conversations in sessions
+  weir loadtest -m tales-linear --prompt-tokens lognormal:100,800 --output-tokens 16-128 --seed 7
+  weir loadtest -m tales-linear --limit-ttft 200ms --limit-tpot 20ms --fail-on-error --json run.json
 )";
 
 const std::string_view kCommandFooter =

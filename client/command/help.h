@@ -14,6 +14,7 @@ extern const std::string_view kInfoFooter;
 extern const std::string_view kModelsFooter;
 extern const std::string_view kTokenizeFooter;
 extern const std::string_view kDetokenizeFooter;
+extern const std::string_view kLoadtestFooter;
 extern const std::string_view kCompletionFooter;
 // Behind the footer of every command.
 extern const std::string_view kCommandFooter;

@@ -10,7 +10,6 @@ namespace weir {
 namespace {
 
 constexpr int kWake = SIGUSR1;  // from the destructor
-constexpr time_t kGraceSeconds = 2;
 
 bool IsIgnored(int signal) {
   struct sigaction action = {};
@@ -19,7 +18,7 @@ bool IsIgnored(int signal) {
 
 }  // namespace
 
-Interrupt::Interrupt(CancelToken* token) : token_(token) {
+Interrupt::Interrupt(CancelToken* token, absl::Duration grace) : token_(token), grace_(grace) {
   sigemptyset(&signals_);
   sigaddset(&signals_, kWake);
   for (const int signal : {SIGINT, SIGTERM})
@@ -38,7 +37,7 @@ void Interrupt::Watch() {
   if (sigwait(&signals_, &first) != 0 || first == kWake) return;
   signal_.store(first);
   token_->Cancel();
-  const timespec grace = {kGraceSeconds, 0};
+  const timespec grace = absl::ToTimespec(grace_);
   if (sigtimedwait(&signals_, nullptr, &grace) != kWake) _exit(kExitSignal + first);
 }
 

@@ -6,16 +6,17 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/time/time.h"
 #include "client/cancel_token.h"
 
 namespace weir {
 
 // Made before the first other thread, which inherits the blocked signals. SIGINT and SIGTERM cancel `token`;
-// when the process has not ended two seconds later, or at a second signal, it is ended. Signals that were
+// when the process has not ended `grace` later, or at a second signal, it is ended. Signals that were
 // ignored when the process started, as for jobs in the background, stay so.
 class Interrupt {
  public:
-  explicit Interrupt(CancelToken* token);
+  Interrupt(CancelToken* token, absl::Duration grace);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -27,6 +28,7 @@ class Interrupt {
   void Watch();
 
   CancelToken* const token_;
+  const absl::Duration grace_;
   sigset_t signals_;
   std::atomic<int> signal_{0};
   std::thread thread_;

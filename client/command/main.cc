@@ -30,6 +30,17 @@ std::string Hint(const std::vector<std::string>& args) {
   return "";
 }
 
+// As it may be typed into a shell.
+std::string ShellWord(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                          "_-./,:=@%+") == std::string::npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 // For `status`, when all the output is on its way.
 int Finish(Context* context, const absl::Status& status) {
   // A closed pipe explains whatever came after it.
@@ -57,6 +68,7 @@ int Main(int argc, char** argv) {
   SilenceGrpcLog();
   const std::vector<std::string> args(argv + 1, argv + argc);
   Context context;
+  for (const std::string& arg : args) context.command_line += " " + ShellWord(arg);
   if (const char* key = std::getenv("WEIR_API_KEY")) context.api_key = key;
   CLI::App app;
   BuildApp(&app, &context);

@@ -17,10 +17,9 @@ struct LiveRow {
   int64_t running = 0;   // turns
   int64_t completed = 0;
   int64_t failed = 0;
-  int64_t tokens = 0;  // generated, or appended, since the start
-  // Of the last second; negative: none. Median.
-  double tokens_per_second = -1;
-  double ttft_ms = -1;
+  int64_t tokens = 0;             // generated, or appended, since the start
+  double tokens_per_second = -1;  // of the last second; negative: none yet, here and below
+  double ttft_ms = -1;            // medians so far
   double itl_ms = -1;
 };
 

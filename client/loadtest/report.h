@@ -7,18 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace weir {
+#include "client/loadtest/distribution.h"
 
-// Of values in one unit: ms, or tokens/s. All 0 where there are none.
-struct Distribution {
-  int64_t count = 0;
-  double mean = 0;
-  double p50 = 0;
-  double p90 = 0;
-  double p99 = 0;
-  double p999 = 0;
-  double max = 0;
-};
+namespace weir {
 
 // Of one second of the measured time.
 struct TimelineSecond {
@@ -44,13 +35,15 @@ struct TrafficFigures {
   int64_t failed = 0;
   int64_t cancelled = 0;                  // by the load test, at its end
   std::map<std::string, int64_t> errors;  // by reason; those of the failed, and of sessions' calls
+  std::map<std::string, std::string> error_messages;  // the first of each reason
 
-  int64_t prompt_tokens = 0;       // of all requests that count
-  int64_t generated_tokens = 0;    // likewise, as counted in the streams
-  int64_t tokens_in_time = 0;      // that arrived in the measured time, whichever request they belong to
-  double tokens_per_second = 0;    // tokens_in_time / seconds
-  double requests_per_second = 0;  // completed within the measured time
-  double goodput_per_second = 0;   // of these, those that kept all limits
+  int64_t prompt_tokens = 0;         // of all requests that count
+  int64_t generated_tokens = 0;      // likewise, as counted in the streams
+  int64_t all_generated_tokens = 0;  // of those of the warm-up, too
+  int64_t tokens_in_time = 0;        // that arrived in the measured time, whichever request they belong to
+  double tokens_per_second = 0;      // tokens_in_time / seconds
+  double requests_per_second = 0;    // completed within the measured time
+  double goodput_per_second = 0;     // of these, those that kept all limits
 
   Distribution ttft_ms;
   Distribution first_text_ms;
@@ -60,6 +53,10 @@ struct TrafficFigures {
   Distribution send_lag_ms;  // of the load test itself: from the schedule to the sending
   Distribution stream_tokens_per_second;
   std::vector<TimelineSecond> timeline;
+
+  // By how much the server's own counters went up during the phase: those of its other clients are in it.
+  std::optional<int64_t> server_prompt_tokens;
+  std::optional<int64_t> server_generated_tokens;
 };
 
 // Of a run in which several models get requests at the same time.

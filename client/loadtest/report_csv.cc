@@ -1,0 +1,154 @@
+#include "client/loadtest/report_csv.h"
+
+#include <functional>
+#include <vector>
+
+#include "fmt/format.h"
+
+namespace weir {
+namespace {
+
+// One line: what it is about, and the figures of it that there are.
+struct CsvRow {
+  const Report* report = nullptr;
+  std::string model;
+  std::string mixer;
+  std::string phase;
+  const TrafficFigures* traffic = nullptr;
+};
+
+struct CsvColumn {
+  std::string name;
+  std::function<std::string(const CsvRow&)> value;
+};
+
+std::string Quote(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + "\"";
+}
+
+template <class T>
+std::string OrEmpty(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "";
+}
+
+std::string ErrorsText(const std::map<std::string, int64_t>& errors) {
+  std::string text;
+  for (const auto& [reason, count] : errors)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", reason, count);
+  return text;
+}
+
+// Columns of traffic: empty for other phases.
+class TrafficColumns {
+ public:
+  explicit TrafficColumns(std::vector<CsvColumn>* columns) : columns_(columns) {}
+
+  template <class T>
+  void Field(const std::string& name, T TrafficFigures::*field) {
+    Value(name, [field](const TrafficFigures& figures) { return fmt::format("{}", figures.*field); });
+  }
+  template <class T>
+  void Field(const std::string& name, std::optional<T> TrafficFigures::*field) {
+    Value(name, [field](const TrafficFigures& figures) { return OrEmpty(figures.*field); });
+  }
+  // NAME_count_UNIT and so on would say the unit of a count.
+  void Spread(const std::string& name, const std::string& unit, Distribution TrafficFigures::*field) {
+    Value(name + "_count",
+          [field](const TrafficFigures& figures) { return fmt::format("{}", (figures.*field).count); });
+    static constexpr std::pair<const char*, double Distribution::*> kParts[] = {
+        {"mean", &Distribution::mean}, {"p50", &Distribution::p50},   {"p90", &Distribution::p90},
+        {"p99", &Distribution::p99},   {"p999", &Distribution::p999}, {"max", &Distribution::max}};
+    for (const auto& [part, member] : kParts)
+      Value(fmt::format("{}_{}_{}", name, part, unit),
+            [field, member = member](const TrafficFigures& figures) {
+              // A figure of nothing is none.
+              return (figures.*field).count == 0 ? "" : fmt::format("{}", (figures.*field).*member);
+            });
+  }
+  void Value(const std::string& name, std::function<std::string(const TrafficFigures&)> value) {
+    columns_->push_back({name, [value = std::move(value)](const CsvRow& row) {
+                           return row.traffic == nullptr ? "" : value(*row.traffic);
+                         }});
+  }
+
+ private:
+  std::vector<CsvColumn>* const columns_;
+};
+
+std::vector<CsvColumn> Columns() {
+  std::vector<CsvColumn> columns = {
+      {"started", [](const CsvRow& row) { return row.report->started; }},
+      {"server", [](const CsvRow& row) { return row.report->server_address; }},
+      {"server_version", [](const CsvRow& row) { return row.report->server_version; }},
+      {"seed", [](const CsvRow& row) { return fmt::format("{}", row.report->seed); }},
+      {"model", [](const CsvRow& row) { return row.model; }},
+      {"mixer", [](const CsvRow& row) { return row.mixer; }},
+      {"phase", [](const CsvRow& row) { return row.phase; }},
+  };
+  TrafficColumns traffic(&columns);
+  traffic.Field("arrivals", &TrafficFigures::arrivals);
+  traffic.Field("concurrency", &TrafficFigures::concurrency);
+  traffic.Field("rate_per_second", &TrafficFigures::rate);
+  traffic.Field("turns", &TrafficFigures::turns);
+  traffic.Field("seconds", &TrafficFigures::seconds);
+  traffic.Field("drain_seconds", &TrafficFigures::drain_seconds);
+  traffic.Field("requests_scheduled", &TrafficFigures::scheduled);
+  traffic.Field("requests_completed", &TrafficFigures::completed);
+  traffic.Field("requests_empty", &TrafficFigures::empty);
+  traffic.Field("requests_failed", &TrafficFigures::failed);
+  traffic.Field("requests_cancelled", &TrafficFigures::cancelled);
+  traffic.Value("errors", [](const TrafficFigures& figures) { return ErrorsText(figures.errors); });
+  traffic.Field("tokens_prompt", &TrafficFigures::prompt_tokens);
+  traffic.Field("tokens_generated", &TrafficFigures::generated_tokens);
+  traffic.Field("tokens_in_time", &TrafficFigures::tokens_in_time);
+  traffic.Field("tokens_per_second", &TrafficFigures::tokens_per_second);
+  traffic.Field("requests_per_second", &TrafficFigures::requests_per_second);
+  traffic.Field("goodput_per_second", &TrafficFigures::goodput_per_second);
+  traffic.Field("server_prompt_tokens", &TrafficFigures::server_prompt_tokens);
+  traffic.Field("server_generated_tokens", &TrafficFigures::server_generated_tokens);
+  traffic.Spread("ttft", "ms", &TrafficFigures::ttft_ms);
+  traffic.Spread("first_text", "ms", &TrafficFigures::first_text_ms);
+  traffic.Spread("itl", "ms", &TrafficFigures::itl_ms);
+  traffic.Spread("tpot", "ms", &TrafficFigures::tpot_ms);
+  traffic.Spread("e2e", "ms", &TrafficFigures::e2e_ms);
+  traffic.Spread("send_lag", "ms", &TrafficFigures::send_lag_ms);
+  traffic.Spread("stream_rate", "tokens_per_second", &TrafficFigures::stream_tokens_per_second);
+  return columns;
+}
+
+std::vector<CsvRow> Rows(const Report& report) {
+  std::vector<CsvRow> rows;
+  const auto mixer_of = [&](const std::string& name) {
+    for (const ModelReport& model : report.models)
+      if (model.name == name) return model.mixer;
+    return std::string();
+  };
+  for (const ModelReport& model : report.models)
+    for (const TrafficFigures& figures : model.traffic)
+      rows.push_back({&report, model.name, model.mixer, "traffic", &figures});
+  for (const MixedFigures& mixed : report.mixed) {
+    for (const auto& [name, figures] : mixed.models)
+      rows.push_back({&report, name, mixer_of(name), "mixed", &figures});
+    rows.push_back({&report, "all", "", "mixed", &mixed.all});
+  }
+  return rows;
+}
+
+}  // namespace
+
+std::string ReportCsv(const Report& report) {
+  const std::vector<CsvColumn> columns = Columns();
+  std::string text;
+  const auto line = [&](const std::function<std::string(const CsvColumn&)>& cell) {
+    for (size_t i = 0; i < columns.size(); ++i) text += (i == 0 ? "" : ",") + Quote(cell(columns[i]));
+    text += "\r\n";
+  };
+  line([](const CsvColumn& column) { return column.name; });
+  for (const CsvRow& row : Rows(report)) line([&](const CsvColumn& column) { return column.value(row); });
+  return text;
+}
+
+}  // namespace weir

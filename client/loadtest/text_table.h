@@ -1,0 +1,17 @@
+// TextTable: columns as wide as what is in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weir {
+
+// Cells are ASCII, or at least one column a character. The first column is aligned to the left, the others to
+// the right.
+std::string TextTable(const std::vector<std::vector<std::string>>& rows);
+
+// 3 significant digits below 1,000 and none after the point above: "0.0123", "4.50", "1234". Values that are
+// not there (negative) are "-".
+std::string ShortNumber(double value);
+
+}  // namespace weir
