@@ -16,9 +16,9 @@ constexpr std::string_view kPlaceholder = "@REPORT@";
 
 // JSON in which nothing can end or open an HTML element or comment: `<` occurs in strings only, where it may
 // be written as an escape.
-std::string JsonForHtml(const nlohmann::json& report) {
+std::string JsonForHtml(const nlohmann::ordered_json& report) {
   std::string escaped;
-  for (const char byte : report.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
+  for (const char byte : report.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) {
     if (byte == '<')
       escaped += "\\u003c";
     else
@@ -29,7 +29,7 @@ std::string JsonForHtml(const nlohmann::json& report) {
 
 }  // namespace
 
-std::string RenderHtmlReport(const nlohmann::json& report) {
+std::string RenderHtmlReport(const nlohmann::ordered_json& report) {
   const size_t at = kReportPage.find(kPlaceholder);
   WEIR_CHECK(at != std::string_view::npos);
   std::string page(kReportPage.substr(0, at));

@@ -220,7 +220,7 @@ const drawChart = (figure, spec) => {
   const top = 28, bottom = height - 44;
   const yScale = makeScale(spec.y, ys, bottom, top);
   const left = 16 + 6.7 * Math.max(2, ...yScale.ticks.map((tick) => yLabel(tick).length));
-  const right = width - (direct ? 22 + 6.6 * Math.max(...named.map((series) => cut(series.name, 24).length)) : spec.y2 ? 62 : 16);
+  const right = width - (direct ? 20 + 7.3 * Math.max(...named.map((series) => cut(series.name, 24).length)) : spec.y2 ? 62 : 16);
   const xScale = makeScale(spec.x, xs, left, right);
 
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", tabindex: 0,
@@ -285,12 +285,11 @@ const readOut = (figure, svg, box, spec, seriesList, xScale, area) => {
     for (const end of ["x1", "x2"]) guide.setAttribute(end, pixel);
     guide.setAttribute("visibility", "visible");
     const title = spec.x.scale === "category" ? spec.x.names[x] : `${spec.x.prefix ?? ""}${spec.x.format(x)}`;
-    const rows = seriesList.flatMap((series) => {
-      const point = drawable(spec, series).find((candidate) => candidate[0] === x);
-      if (!point) return [];
+    const found = seriesList.map((series) => [series, drawable(spec, series).find((point) => point[0] === x)]);
+    const rows = found.filter(([, point]) => point).sort((a, b) => b[1][1] - a[1][1]).map(([series, point]) => {
       const band = (series.band ?? []).find((candidate) => candidate[0] === x);
       const upTo = band && series.bandName ? ` (${series.bandName} ${spec.y.format(band[2])})` : "";
-      return [element("li", null, swatch(series), `${series.name}: ${spec.y.format(point[1])}${upTo}`)];
+      return element("li", null, swatch(series), `${series.name}: ${spec.y.format(point[1])}${upTo}`);
     });
     box.replaceChildren(element("b", null, title), element("ul", null, rows));
     box.hidden = false;

@@ -199,11 +199,15 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   EXPECT_EQ(HtmlAttribute(dom, "data-errors"), "0");
   EXPECT_THAT(
       Charts(dom),
-      UnorderedElementsAre(Pair("memory", 10), Pair("arena", 5), Pair("resident", 5), Pair("proportional", 5),
+      UnorderedElementsAre(Pair("memory", 10), Pair("arena", 5), Pair("anonymous", 5),
+                           Pair("leak-anonymous", 5), Pair("resident", 5), Pair("proportional", 5),
                            Pair("leak-resident", 5), Pair("leak-proportional", 5), Pair("itl-position", 5),
                            Pair("itl-band", 1), Pair("ttft_ms", 5), Pair("itl_ms", 5), Pair("tpot_ms", 5),
                            Pair("e2e_ms", 5), Pair("timeline", 5), Pair("throughput-concurrency", 5)));
   EXPECT_THAT(Shown(dom), HasSubstr("<h1>0 bytes per token</h1>"));
+  EXPECT_THAT(Shown(dom),
+              HasSubstr("Below 257 tokens a session of tales-performer (1,234,496 bytes) needs more memory "
+                        "than one of tales-softmax; from there on it does not."));
   EXPECT_THAT(Shown(dom), HasSubstr("&lt;/script&gt;&lt;b&gt;bold"));  // a text, no element
   EXPECT_THAT(Shown(dom), Not(HasSubstr("<b>bold")));
 
