@@ -21,6 +21,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "client/loadtest/report_html.h"
 #include "server/http/live_page.h"
@@ -187,6 +189,12 @@ std::string LiveAnswer(int64_t second) {
       .dump();
 }
 
+std::string TableRow(const std::vector<std::string>& cells) {
+  std::string row = "<tr><th scope=\"row\">" + cells[0] + "</th>";
+  for (size_t i = 1; i < cells.size(); ++i) row += "<td>" + cells[i] + "</td>";
+  return row + "</tr>";
+}
+
 // One test, so that a build without a browser says so once.
 TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   if (FindBrowser().empty())
@@ -255,9 +263,15 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
       HasSubstr("The furthest session of &lt;/script&gt;&lt;b&gt;one is at position 448 and keeps 626 KiB; "
                 "two would need 1.97 MiB there, 3.2× as much."));
   EXPECT_THAT(shown, HasSubstr("<p class=\"figure\">400</p><p class=\"soft\">tokens per second</p>"));
-  // The lesson's figures.
+  // The lesson's figures: n, n²d, nd², their ratio, n·n, d·d, their ratio.
   EXPECT_THAT(shown, HasSubstr("the standard order costs <b>134.2M</b>, the linear one <b>16.8M</b>. "
                                "<b>Linear is 8.0× cheaper.</b>"));
+  EXPECT_THAT(shown, HasSubstr(TableRow({"128", "2.1M", "2.1M", "1.0×", "16,384", "16,384", "1.0×"})));
+  EXPECT_THAT(shown, HasSubstr(TableRow({"1,024", "134.2M", "16.8M", "8.0×", "1,048,576", "16,384", "64×"})));
+  EXPECT_THAT(shown,
+              HasSubstr(TableRow({"10,000", "12.8B", "163.8M", "78×", "100,000,000", "16,384", "6,100×"})));
+  EXPECT_THAT(shown,
+              HasSubstr(TableRow({"16,384", "34.4B", "268.4M", "128×", "268,435,456", "16,384", "16,000×"})));
 }
 
 }  // namespace
