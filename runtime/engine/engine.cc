@@ -190,6 +190,8 @@ std::vector<RunnerStats> Engine::Stats() const {
   return stats_;
 }
 
+const RunnerMetrics& Engine::metrics(int model) const { return runners_[model]->metrics(); }
+
 std::vector<std::string> Engine::Warnings() const {
   std::vector<std::string> warnings;
   for (size_t i = 0; i < runners_.size(); ++i)
@@ -255,6 +257,7 @@ absl::Status Engine::CheckQuota(const std::string& owner, int64_t new_sessions, 
 void Engine::SubmitOnEngine(TurnParams params, std::shared_ptr<TokenStream> stream) {
   const absl::Time now = MonotonicNow();
   const auto fail = [&](absl::Status status) {
+    metrics_.rejections.Add(status);
     if (stream->Fail(std::move(status))) wake_list_->streams.push_back(stream);
   };
   if (!lost_.ok()) {

@@ -14,7 +14,9 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
+#include "runtime/engine/engine_metrics.h"
 #include "runtime/engine/language_model.h"
 #include "runtime/engine/memory_budget.h"
 #include "runtime/engine/token_stream.h"
@@ -73,6 +75,8 @@ struct EngineOptions {
   // (INTERNAL, DEVICE_LOST), new ones are refused, and nothing more will ever be computed. The process should
   // end.
   std::function<void(const absl::Status& status)> on_device_lost;
+  // For what is measured; a test may bring its own clock.
+  absl::Time (*now)() = MonotonicNow;
 };
 
 // Use and counters of one model; counters never fall.
@@ -80,6 +84,8 @@ struct RunnerStats {
   int64_t slots_total = 0, slots_free = 0, slot_bytes = 0;
   int64_t kv_blocks_total = 0, kv_blocks_free = 0, kv_block_bytes = 0;
   int64_t sessions = 0, running = 0, waiting = 0;
+  // Over all sessions: tokens that each holds, those of the furthest, and bytes.
+  int64_t session_positions = 0, max_session_position = 0, session_state_bytes = 0;
   int64_t prompt_tokens = 0, prefilled_tokens = 0, generated_tokens = 0, steps = 0, nonfinite_rows = 0;
 };
 
@@ -164,7 +170,10 @@ class Engine {
   // Fails all turns with UNAVAILABLE and joins the threads.
   void Stop();
 
-  std::vector<RunnerStats> Stats() const;  // one per model
+  std::vector<RunnerStats> Stats() const;  // one per model, as they were after the last step
+  // What is counted as it happens. Any thread, while the engine lives.
+  const RunnerMetrics& metrics(int model) const;
+  EngineMetrics& metrics() { return metrics_; }
   // What is not as it should be since the start, one line each: to be logged once.
   std::vector<std::string> Warnings() const;
   const Device& device() const { return *device_; }
@@ -181,8 +190,9 @@ class Engine {
   template <class T>
   void Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work);
   // `start` gives a StatusOr<PiecewiseWork<T>>.
+  // `duration` gets the time from the first piece to the last.
   template <class T, class Start>
-  void CallInPieces(Done<T> done, Start start);
+  void CallInPieces(Histogram* duration, Done<T> done, Start start);
   void ReadExport(uint64_t handle, Done<std::string> done);
   void CloseExport(uint64_t handle);
 
@@ -227,6 +237,7 @@ class Engine {
   absl::flat_hash_map<uint64_t, std::unique_ptr<PendingExport>> exports_;
   const std::unique_ptr<const std::vector<SnapshotShape>> shapes_;
   MemoryBudget snapshot_budget_;
+  EngineMetrics metrics_;
   std::atomic<bool> draining_{false};
   std::atomic<int64_t> submitting_{0};  // turns in the mailbox
   mutable Mutex mu_;

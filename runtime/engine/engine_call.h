@@ -26,23 +26,30 @@ template <class T>
 void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
   auto shared_done = std::make_shared<Done<T>>(std::move(done));
   const bool posted = Post([this, shared_done, work = std::move(work)]() mutable {
-    Reply<T>(shared_done, lost_.ok() ? work() : absl::StatusOr<T>(lost_));
+    absl::StatusOr<T> result = lost_.ok() ? work() : absl::StatusOr<T>(lost_);
+    if (!result.ok()) metrics_.rejections.AddIfOfCapacity(result.status());
+    Reply<T>(shared_done, std::move(result));
   });
   if (!posted) (*shared_done)(Stopped());
 }
 
 template <class T, class Start>
-void Engine::CallInPieces(Done<T> done, Start start) {
+void Engine::CallInPieces(Histogram* duration, Done<T> done, Start start) {
   auto shared_done = std::make_shared<Done<T>>(std::move(done));
-  const bool posted = Post([this, shared_done, start = std::move(start)]() mutable {
+  const bool posted = Post([this, duration, shared_done, start = std::move(start)]() mutable {
     if (!lost_.ok()) return Reply<T>(shared_done, lost_);
+    const absl::Time begin = options_.now();
     absl::StatusOr<PiecewiseWork<T>> started = start();
-    if (!started.ok()) return Reply<T>(shared_done, started.status());
+    if (!started.ok()) {
+      metrics_.rejections.AddIfOfCapacity(started.status());
+      return Reply<T>(shared_done, started.status());
+    }
     auto work = std::make_shared<PiecewiseWork<T>>(*std::move(started));
     copies_.push_back(
-        {[this, shared_done, work] {
+        {[this, duration, begin, shared_done, work] {
            const absl::StatusOr<bool> copied = work->step();
            if (copied.ok() && !*copied) return false;
+           if (copied.ok()) duration->Observe(absl::ToDoubleSeconds(options_.now() - begin));
            absl::StatusOr<T> answer =
                copied.ok() ? work->finish(MonotonicNow()) : absl::StatusOr<T>(LoseDevice(copied.status()));
            work->claimed.reset();

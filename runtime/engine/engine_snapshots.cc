@@ -31,7 +31,7 @@ void Engine::CreateSnapshot(std::string session, std::string owner, std::string 
                             Done<SnapshotInfo> done) {
   if (draining()) return done(Draining());
   CallInPieces<SnapshotInfo>(
-      std::move(done),
+      &metrics_.snapshot_duration, std::move(done),
       [this, session = std::move(session), owner = std::move(owner), etag = std::move(etag),
        snapshot = std::move(snapshot)]() -> absl::StatusOr<PiecewiseWork<SnapshotInfo>> {
         WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(session, owner));
@@ -77,7 +77,7 @@ void Engine::RollbackSession(std::string session, std::string owner, std::string
                              Done<SessionInfo> done) {
   if (draining()) return done(Draining());
   CallInPieces<SessionInfo>(
-      std::move(done),
+      &metrics_.restore_duration, std::move(done),
       [this, session = std::move(session), owner = std::move(owner), etag = std::move(etag),
        snapshot = std::move(snapshot)]() -> absl::StatusOr<PiecewiseWork<SessionInfo>> {
         WEIR_ASSIGN_OR_RETURN(ModelRunner * runner, RunnerOf(session, owner));
@@ -89,7 +89,7 @@ void Engine::ImportSession(CreateParams params, std::shared_ptr<const SnapshotIm
                            Done<SessionInfo> done) {
   if (draining()) return done(Draining());
   CallInPieces<SessionInfo>(
-      std::move(done),
+      &metrics_.restore_duration, std::move(done),
       [this, params = std::move(params),
        image = std::move(image)]() mutable -> absl::StatusOr<PiecewiseWork<SessionInfo>> {
         const SessionTable& sessions = runners_[params.model]->sessions();

@@ -165,9 +165,12 @@ void ModelRunner::Submit(TurnParams params, std::shared_ptr<TokenStream> stream,
   turn->stream = std::move(stream);
   turn->arrival = next_arrival_++;
   if (absl::Status status = AttachSession(turn.get()); !status.ok()) {
+    metrics_.rejections.Add(status);
     FailTurn(turn.get(), std::move(status), now, wake);
     return;
   }
+  const absl::Time arrival = turn->params.arrival;
+  metrics_.OnStart(arrival == absl::InfinitePast() ? now : arrival, &turn->times);
   waiting_.push_back(std::move(turn));
 }
 
@@ -244,7 +247,7 @@ bool ModelRunner::TryAdmit(ActiveTurn* turn, absl::Time now, WakeList* wake) {
   sequence.AppendPrompt(params.prompt);
   params.prompt = {};  // the sequence has it now
   if (params.max_time != absl::InfiniteDuration()) turn->time_limit = now + params.max_time;
-  counters_.prompt_tokens += info.prompt_tokens;
+  CountAdmission(*turn, info);
   turn->admitted = true;
   if (turn->stream->Start(info)) wake->streams.push_back(turn->stream);
   return true;
@@ -258,14 +261,18 @@ absl::StatusOr<bool> ModelRunner::Step(absl::Time now, WakeList* wake) {
   Admit(now, wake);
   for (auto& turn : running_) EndWithoutModel(turn.get(), now, wake);
   std::erase_if(running_, [](const auto& turn) { return turn->done; });
+  const absl::Time begin = running_.empty() ? now : options_.now();
   const bool computed = PlanStep();
   if (computed) {
     if (step_->sampling() != nullptr) PlanSampling(step_->sampling());
     WEIR_RETURN_IF_ERROR(step_->Compute());
     ReadRows();
+    step_end_ = options_.now();
+    metrics_.step_duration.Observe(absl::ToDoubleSeconds(step_end_ - begin));
+    metrics_.step_tokens.Observe(step_->batch().num_tokens());
+    metrics_.steps.Add();
     Collect(now, wake);
     std::erase_if(running_, [](const auto& turn) { return turn->done; });
-    ++counters_.steps;
   }
   admissible_.store(static_cast<int64_t>(running_.size()) + sessions_->arena().num_free(),
                     std::memory_order_relaxed);
@@ -274,10 +281,11 @@ absl::StatusOr<bool> ModelRunner::Step(absl::Time now, WakeList* wake) {
 
 void ModelRunner::Sweep(absl::Time now, WakeList* wake) {
   const auto status_of = [&](const ActiveTurn& turn) {
-    if (turn.stream->cancelled()) return absl::CancelledError("the client cancelled the turn");
+    // gRPC cancels a call whose deadline has passed.
     if (now >= turn.params.deadline)
       return MakeError(absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED",
                        "the RPC's deadline has passed");
+    if (turn.stream->cancelled()) return absl::CancelledError("the client cancelled the turn");
     if (turn.stream->ReaderTooSlow(now, options_.reader_stall))
       return MakeError(absl::StatusCode::kResourceExhausted, "CLIENT_TOO_SLOW",
                        "the client does not read its stream fast enough; the turn has ended",
@@ -413,7 +421,7 @@ void ModelRunner::Collect(absl::Time now, WakeList* wake) {
     if (run.decode)
       CollectDecode(run.turn, samples_[i], now, wake);
     else
-      counters_.prefilled_tokens += run.num_tokens;
+      metrics_.prefilled_tokens.Add(run.num_tokens);
   }
 }
 
@@ -424,7 +432,7 @@ void ModelRunner::CollectScores(ActiveTurn* turn, int first_row, int num_rows, a
     const int32_t target = sequence.waiting()[i + 1];
     const float logprob = scores_[first_row + i];
     if (!std::isfinite(logprob)) {
-      ++counters_.nonfinite_rows;
+      metrics_.nonfinite_rows.Add();
       FailTurn(turn,
                MakeError(absl::StatusCode::kInternal, "NONFINITE_LOGITS",
                          fmt::format("logits are not finite at position {}", sequence.fed + i)),
@@ -449,7 +457,7 @@ void ModelRunner::CollectDecode(ActiveTurn* turn, const SampleResult& sample, ab
     return;
   }
   if (!sample.finite) {
-    ++counters_.nonfinite_rows;
+    metrics_.nonfinite_rows.Add();
     sequence.corrupt = true;
     FailTurn(turn,
              MakeError(absl::StatusCode::kInternal, "NONFINITE_LOGITS",
@@ -472,7 +480,7 @@ void ModelRunner::CollectDecode(ActiveTurn* turn, const SampleResult& sample, ab
   sequence.AppendGenerated(sample.token);
   if (!model_.text->IsSpecial(sample.token)) sequence.has_text = true;
   ++turn->generated;
-  ++counters_.generated_tokens;
+  metrics_.OnToken(step_end_, &turn->times);
 
   const bool is_stop = std::binary_search(params.stop_ids.begin(), params.stop_ids.end(), sample.token);
   const bool is_eos =
@@ -495,78 +503,6 @@ void ModelRunner::CollectDecode(ActiveTurn* turn, const SampleResult& sample, ab
   } else {
     EndWithoutModel(turn, now, wake);
   }
-}
-
-// --- the end of a turn ---
-
-void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_id, int stop_string,
-                          absl::Time now, WakeList* wake) {
-  Finish finish;
-  finish.reason = reason;
-  finish.token_id = token_id;
-  finish.stop_string = stop_string;
-  finish.prompt_tokens = turn->prompt_tokens;
-  finish.generated_tokens = turn->generated;
-  text_.clear();
-  turn->text.Finish(&text_, &finish.incomplete_text);
-  if (reason == FinishReason::kTimeLimit) DropUnfedPrompt(turn);
-  finish.position = turn->sequence().position();
-  Release(turn, now);
-  if (turn->session != nullptr) finish.etag = turn->session->etag();
-  if (turn->stream->End(std::move(finish), text_)) wake->streams.push_back(turn->stream);
-}
-
-void ModelRunner::FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake) {
-  DropUnfedPrompt(turn);
-  Release(turn, now);
-  if (turn->stream->Fail(std::move(status))) wake->streams.push_back(turn->stream);
-}
-
-void ModelRunner::DropUnfedPrompt(ActiveTurn* turn) {
-  if (!turn->admitted || turn->generated > 0 || turn->prompt_tokens == 0) return;
-  Sequence& sequence = turn->sequence();
-  sequence.DropUnfedPrompt(turn->before, [this](int32_t id) { return model_.text->IsSpecial(id); });
-  // A character that was cut before goes on if the prompt never came.
-  if (sequence.position() == turn->before.position) turn->text = TextStream({}, turn->before.text);
-}
-
-void ModelRunner::Release(ActiveTurn* turn, absl::Time now) {
-  turn->done = true;
-  outstanding_.fetch_sub(1, std::memory_order_relaxed);
-  if (turn->session == nullptr) {
-    turn->own = Sequence();
-    return;
-  }
-  Session* session = turn->session;
-  session->busy = false;
-  sessions_->Touch(session, now);
-  if (!turn->admitted) return;  // it never left the line, so the session is as it was
-  session->sequence.text = turn->text.state();
-  session->sequence.Compact();
-  session->sequence.blocks.Truncate(session->sequence.position());
-  ++session->turns;
-}
-
-void ModelRunner::FailAll(const absl::Status& status, WakeList* wake) {
-  const absl::Time now = absl::InfinitePast();
-  for (auto& turn : waiting_) FailTurn(turn.get(), status, now, wake);
-  for (auto& turn : running_) FailTurn(turn.get(), status, now, wake);
-  waiting_.clear();
-  running_.clear();
-}
-
-RunnerStats ModelRunner::Stats() const {
-  RunnerStats stats = counters_;
-  stats.slots_total = sessions_->arena().num_slots();
-  stats.slots_free = sessions_->arena().num_free();
-  stats.slot_bytes = sessions_->arena().slot_bytes();
-  stats.kv_blocks_total = sessions_->kv().num_blocks();
-  stats.kv_blocks_free = sessions_->kv().num_free();
-  stats.kv_block_bytes = sessions_->kv().block_bytes();
-  stats.sessions = static_cast<int64_t>(sessions_->size());
-  stats.running = static_cast<int64_t>(running_.size());
-  stats.waiting = static_cast<int64_t>(waiting_.size());
-  return stats;
 }
 
 }  // namespace weir

@@ -29,6 +29,7 @@ struct ActiveTurn {
   int64_t prompt_tokens = 0;
   int64_t generated = 0;
   absl::Time time_limit = absl::InfiniteFuture();
+  TurnTimes times;
   bool admitted = false;  // the prompt has joined the sequence
   bool done = false;
 
@@ -60,6 +61,7 @@ class ModelRunner {
   // When something happens although nobody asks and no turn is there: a session's end.
   absl::Time NextEvent() const { return sessions_->NextExpiry(); }
   RunnerStats Stats() const;
+  const RunnerMetrics& metrics() const { return metrics_; }  // any thread
   const ModelStep& step() const { return *step_; }
 
   // Any thread. Turns that were accepted and have not ended (whoever calls Submit adds the turn), and how
@@ -100,6 +102,8 @@ class ModelRunner {
   void EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_id, int stop_string, absl::Time now,
                WakeList* wake);
   void FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake);
+  void CountAdmission(const ActiveTurn& turn, const TurnInfo& info);
+  void CountEnd(const ActiveTurn& turn, TurnEnd end, absl::Time now);
   void DropUnfedPrompt(ActiveTurn* turn);
   void Release(ActiveTurn* turn, absl::Time now);
   std::span<const int32_t> SuppressedIds(const ActiveTurn& turn) const;
@@ -133,7 +137,8 @@ class ModelRunner {
   std::vector<std::pair<int32_t, float>> top_;
   std::string text_;
 
-  RunnerStats counters_;
+  RunnerMetrics metrics_;
+  absl::Time step_end_ = absl::InfinitePast();  // of the last step, when its tokens were there
   std::atomic<int64_t> outstanding_{0};
   std::atomic<int64_t> admissible_{0};
 };

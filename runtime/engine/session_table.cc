@@ -210,6 +210,7 @@ absl::StatusOr<SessionInfo> SessionTable::Fork(std::string_view id, std::string_
 }
 
 void SessionTable::Discard(Session* session) {
+  totals_.Forget(session->sequence.slot.index());
   for (auto& [id, snapshot] : session->snapshots) garbage_.push_back(std::move(snapshot.image));
 }
 

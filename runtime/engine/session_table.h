@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/sequence.h"
+#include "runtime/engine/session_totals.h"
 #include "runtime/engine/snapshot.h"
 
 namespace weir {
@@ -131,8 +132,13 @@ class SessionTable {
   absl::StatusOr<PiecewiseWork<SessionInfo>> StartImport(Engine::CreateParams params,
                                                          std::shared_ptr<const SnapshotImage> image);
 
-  // It was made, or a turn has ended: idle time counts from here.
-  void Touch(Session* session, absl::Time now) { session->expire_time = now + session->ttl; }
+  // It was made, or a turn has ended: idle time counts from here, and the totals have it as it is now.
+  void Touch(Session* session, absl::Time now) {
+    session->expire_time = now + session->ttl;
+    const Sequence& sequence = session->sequence;
+    totals_.Count(sequence.slot.index(), {sequence.position(), StateBytes(sequence)});
+  }
+  SessionTotals& totals() { return totals_; }
   // Ends idle sessions whose time is over; busy ones stay.
   void Expire(absl::Time now);
   absl::Time NextExpiry() const;
@@ -170,6 +176,7 @@ class SessionTable {
   StateArena arena_;
   KvPool kv_;
   StateIo io_;
+  SessionTotals totals_;
   absl::Time next_sweep_ = absl::InfinitePast();
   std::vector<std::shared_ptr<const SnapshotImage>> garbage_;
   std::map<SessionKey, std::unique_ptr<Session>, SessionKey::Less> sessions_;

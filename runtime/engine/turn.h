@@ -28,6 +28,7 @@ struct TurnParams {
   std::string etag;    // empty: any
   std::optional<int64_t> expected_position;
   absl::Time deadline = absl::InfiniteFuture();        // of the RPC: DEADLINE_EXCEEDED
+  absl::Time arrival = absl::InfinitePast();           // of the RPC; InfinitePast: when it is submitted
   absl::Duration max_time = absl::InfiniteDuration();  // from admission: a normal finish
 };
 
