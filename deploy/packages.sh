@@ -5,7 +5,7 @@ weir_packages=(
   g++ cmake ninja-build pkg-config
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libssl-dev
   libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev
-  libpcre2-dev libutf8proc-dev libhwy-dev
+  libpcre2-dev libutf8proc-dev libhwy-dev prometheus-cpp-dev
 )
 weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev fish zsh)  # the shells: for completion
 

@@ -18,11 +18,16 @@
 namespace weir {
 namespace {
 
-absl::Status Refuse(const std::string& listen, const std::string& why, bool in_use) {
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition, in_use ? "ADDRESS_IN_USE" : "ADDRESS_NOT_AVAILABLE",
-      fmt::format("cannot listen on {}: {}; choose another address with --listen", Quoted(listen), why),
-      {{"listen", listen}});
+struct Asked {
+  const std::string& listen;
+  std::string_view flag;
+};
+
+absl::Status Refuse(const Asked& asked, const std::string& why, bool in_use) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, in_use ? "ADDRESS_IN_USE" : "ADDRESS_NOT_AVAILABLE",
+                   fmt::format("cannot listen on {}: {}; choose another address with {}",
+                               Quoted(asked.listen), why, asked.flag),
+                   {{"listen", asked.listen}});
 }
 
 // Closes itself.
@@ -40,7 +45,7 @@ class Socket {
   const int fd_;
 };
 
-absl::Status CheckUnix(const std::string& listen, const std::string& path) {
+absl::Status CheckUnix(const Asked& asked, const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   WEIR_CHECK(path.size() < sizeof(address.sun_path));  // ParseAddress refuses longer ones
@@ -49,22 +54,23 @@ absl::Status CheckUnix(const std::string& listen, const std::string& path) {
   struct stat found {};
   const Socket probe(AF_UNIX, SOCK_STREAM);
   if (lstat(path.c_str(), &found) == 0) {
-    if (!S_ISSOCK(found.st_mode)) return Refuse(listen, "the path exists and is no socket", false);
+    if (!S_ISSOCK(found.st_mode)) return Refuse(asked, "the path exists and is no socket", false);
     if (connect(probe.fd(), raw, sizeof(address)) == 0)
-      return Refuse(listen, "another program listens there", true);
+      return Refuse(asked, "another program listens there", true);
     if (errno == ECONNREFUSED) return absl::OkStatus();  // left behind by a program that is gone
-    return Refuse(listen, std::strerror(errno), errno == EAGAIN);
+    return Refuse(asked, std::strerror(errno), errno == EAGAIN);
   }
-  if (bind(probe.fd(), raw, sizeof(address)) != 0) return Refuse(listen, std::strerror(errno), false);
+  if (bind(probe.fd(), raw, sizeof(address)) != 0) return Refuse(asked, std::strerror(errno), false);
   unlink(path.c_str());
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status CheckListenAddress(const std::string& listen) {
+absl::Status CheckListenAddress(const std::string& listen, std::string_view flag) {
+  const Asked asked = {listen, flag};
   WEIR_ASSIGN_OR_RETURN(const Address address, ParseAddress(listen));
-  if (!address.path.empty()) return CheckUnix(listen, address.path);
+  if (!address.path.empty()) return CheckUnix(asked, address.path);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
@@ -72,7 +78,7 @@ absl::Status CheckListenAddress(const std::string& listen) {
   const int error =
       getaddrinfo(address.host.c_str(), fmt::format("{}", address.port.value_or(0)).c_str(), &hints, &found);
   if (error != 0)
-    return Refuse(listen, fmt::format("{}: {}", Quoted(address.host), gai_strerror(error)), false);
+    return Refuse(asked, fmt::format("{}: {}", Quoted(address.host), gai_strerror(error)), false);
   // gRPC is content with one of several.
   absl::Status status = absl::OkStatus();
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
@@ -83,7 +89,7 @@ absl::Status CheckListenAddress(const std::string& listen) {
       status = absl::OkStatus();
       break;
     }
-    status = Refuse(listen, errno == EADDRINUSE ? "another program has the port" : std::strerror(errno),
+    status = Refuse(asked, errno == EADDRINUSE ? "another program has the port" : std::strerror(errno),
                     errno == EADDRINUSE);
   }
   freeaddrinfo(found);

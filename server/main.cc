@@ -17,10 +17,10 @@
 #include "runtime/base/process.h"
 #include "runtime/base/write_all.h"
 #include "server/grpc_log.h"
+#include "server/log.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/startup.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace weir {
@@ -43,6 +43,8 @@ std::atomic<ExitStatus> end_reason{kOk};
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 // With a lost device no turn goes on; what is waited for are statuses on their way.
 constexpr absl::Duration kLastStatuses = absl::Seconds(5);
+// For the last lines of the log, where nobody reads it.
+constexpr absl::Duration kLogPatience = absl::Seconds(2);
 
 // SIGTERM and SIGINT, blocked before the first thread starts so that every thread inherits it.
 sigset_t BlockStopSignals() {
@@ -58,14 +60,6 @@ sigset_t BlockStopSignals() {
 bool StopSignalWithin(const sigset_t& signals, absl::Duration wait) {
   const timespec time = absl::ToTimespec(wait);
   return sigtimedwait(&signals, nullptr, &time) > 0;
-}
-
-void SetUpLogging(const std::string& level) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("weir"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %^%l%$ %v");
-  spdlog::set_level(spdlog::level::from_str(level));
-  spdlog::flush_on(spdlog::level::info);
-  RouteGrpcLog();
 }
 
 // As if told to stop, but for the status. Any thread.
@@ -93,7 +87,7 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
     if (!StopSignalWithin(signals, kLook)) continue;
     spdlog::info("stopped while loading");
     server->Shutdown(MonotonicNow());
-    spdlog::shutdown();
+    FinishLog(kLogPatience);
     std::_Exit(kOk);
   }
   loader.join();
@@ -129,6 +123,7 @@ int Run(const Options& options, const sigset_t& signals) {
   }
   LogAccess(options);
   spdlog::info("weir-server {} listens on {}", WEIR_VERSION, (*server)->AddressText());
+  if (!options.metrics_listen.empty()) spdlog::info("metrics on {}", (*server)->MetricsAddressText());
   absl::StatusOr<LoadedEngine> loaded = Load(options, signals, server->get());
   if (!loaded.ok()) {
     spdlog::error("{}", std::string(loaded.status().message()));
@@ -178,9 +173,12 @@ int Main(int argc, char** argv) {
     return kBadOptions;
   }
   if (line->show) return Show(*line);
-  SetUpLogging(line->options.log_level);
+  SetUpLog(line->options.log_level, line->options.log_format);
+  RouteGrpcLog();
   OnAcceptingEnded([] { EndWith(kDeaf); });  // a server that nobody reaches is worse than none
-  return Run(line->options, signals);
+  const int status = Run(line->options, signals);
+  if (!FinishLog(kLogPatience)) std::_Exit(status);
+  return status;
 }
 
 }  // namespace

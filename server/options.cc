@@ -112,10 +112,18 @@ void AddNetworkOptions(Pass* pass) {
          "addresses need TLS, or --insecure. Default: 127.0.0.1:7070.")
       ->type_name("ADDRESS")
       ->group(group);
+  app.add_option_function<std::string>(
+         "--metrics-listen",
+         [o](const std::string& text) { o->metrics_listen = Take("--metrics-listen", ParseListen(text)); },
+         "Show metrics and a live page over HTTP at this address; see METRICS below. Plaintext, without "
+         "keys: "
+         "other than loopback addresses need --insecure, with TLS too. Default: none.")
+      ->type_name("ADDRESS")
+      ->group(group);
   app.add_flag(
          "--insecure", o->insecure,
          "Allow plaintext on addresses that other machines can reach: everything, keys included, can be "
-         "read on the way. For a proxy in front.")
+         "read on the way. For a proxy in front, or for metrics.")
       ->group(group);
   app.add_option_function<std::string>(
          "--reflection", [o](const std::string& text) { o->reflection = text == "on"; },
@@ -278,6 +286,16 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
   app.add_option("--log-level", options->log_level, "trace, debug, info, warn or error. Default: info.")
       ->check(OneOf({"trace", "debug", "info", "warn", "error"}))
       ->type_name("LEVEL")
+      ->group(group);
+  app.add_option(
+         "--log-format", options->log_format,
+         "text, or json: one object a line. A turn that has ended is one line of level info. Default: text.")
+      ->check(OneOf({"text", "json"}))
+      ->type_name("text|json")
+      ->group(group);
+  app.add_flag("--log-prompts", options->log_prompts,
+               "Log the text of prompts as well, 4 KiB of each at most. Without this the log has no text of "
+               "clients.")
       ->group(group);
   app.add_option("--completion", pass->completion,
                  "Print the script that completes this command in a shell, bash, zsh or fish, and exit.")
@@ -444,6 +462,14 @@ absl::Status CheckOptions(const Options& options) {
         fmt::format("--listen {} can be reached from other machines, which needs TLS: give --tls-cert and "
                     "--tls-key, listen on a loopback address, or say --insecure",
                     Quoted(options.listen)));
+  if (!options.insecure && !options.metrics_listen.empty() && !IsLoopback(options.metrics_listen))
+    return refuse(
+        fmt::format("--metrics-listen {} can be reached from other machines, and whoever reaches it sees the "
+                    "metrics: listen on a loopback address, or say --insecure",
+                    Quoted(options.metrics_listen)));
+  if (options.metrics_listen == options.listen && !options.listen.ends_with(":0"))
+    return refuse(fmt::format("--listen and --metrics-listen are both {}; choose another address for the one",
+                              Quoted(options.listen)));
   for (const MemorySize& size : {options.max_message_size, options.max_prompt_size})
     if (size.share > 0 || size.bytes > (int64_t{1} << 30))
       return refuse("--max-message-size and --max-prompt-size take bytes, at most 1GiB");

@@ -18,6 +18,7 @@ struct Options {
   std::vector<NamedFolder> models;
   std::vector<TokenizerChoice> tokenizers;
   std::string listen = "127.0.0.1:7070";
+  std::string metrics_listen;  // empty: none
   bool insecure = false;
   bool reflection = true;
   MemorySize max_message_size = {.bytes = 8 << 20};
@@ -51,6 +52,8 @@ struct Options {
   absl::Duration drain_timeout = absl::Seconds(30);
 
   std::string log_level = "info";
+  std::string log_format = "text";
+  bool log_prompts = false;
 };
 
 struct CommandLine {

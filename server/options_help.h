@@ -20,7 +20,8 @@ PRECEDENCE
 
 ENVIRONMENT
   Every option but those that print something and exit: WEIR_ and its name in capitals with _ for -, such as WEIR_LISTEN or
-  WEIR_MAX_STEP_TOKENS. WEIR_MODEL and WEIR_TOKENIZER take several separated by commas, WEIR_INSECURE true or false.
+  WEIR_MAX_STEP_TOKENS. WEIR_MODEL and WEIR_TOKENIZER take several separated by commas, WEIR_INSECURE and
+  WEIR_LOG_PROMPTS true or false.
   Other variables that begin with WEIR_ are errors, but for weir's own (WEIR_SERVER, WEIR_API_KEY, …) and the
   addresses that Kubernetes adds for services.
 
@@ -45,6 +46,12 @@ SIGNALS
 HEALTH
   grpc.health.v1.Health answers for "", weir.v1.Generation, weir.v1.Models, weir.v1.Sessions and
   weir.v1.Server: NOT_SERVING while models load and while the server drains. The port is open all the time.
+
+METRICS
+  --metrics-listen answers, over HTTP/1.1 and without a key:
+    /metrics    counters and histograms for Prometheus, none of them about a single client
+    /healthz    200 while new work is taken, 503 while models load and while the server drains; /livez always 200
+    /           a page that draws what happens now, from /live.json
 
 KEEPALIVE
   Clients may ping every 10 seconds (--min-ping-interval), also without calls; those that ping more often are

@@ -53,17 +53,23 @@ void SetTransport(const ServerOptions& options, grpc::ServerBuilder* builder) {
                               Milliseconds(options.max_connection_age_grace));
 }
 
+// `listen` with the port that port 0 became.
+std::string WithPort(const std::string& listen, int port) {
+  return listen.ends_with(":0") ? fmt::format("{}:{}", listen.substr(0, listen.size() - 2), port) : listen;
+}
+
 }  // namespace
 
 WeirServer::WeirServer(const ServerOptions& options, std::unique_ptr<Access> access)
     : options_(options),
+      start_time_(MonotonicNow()),
       access_(std::move(access)),
       gate_(access_.get()),
       watch_(std::make_unique<StreamWatch>(options.stuck_write)),
       generation_(&gate_, watch_.get()),
       models_(&gate_),
       sessions_(&gate_, watch_.get()),
-      info_(&gate_, MonotonicNow()) {}
+      info_(&gate_, start_time_) {}
 
 absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOptions& options) {
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Access> access, Access::Create(options.access));
@@ -91,15 +97,27 @@ absl::StatusOr<std::unique_ptr<WeirServer>> WeirServer::Start(const ServerOption
         fmt::format("cannot listen on {}; choose another address with --listen", Quoted(options.listen)),
         {{"listen", options.listen}});
   server->SetHealth(false);
+  WEIR_RETURN_IF_ERROR(server->StartPages());
   return server;
 }
 
 WeirServer::~WeirServer() { Shutdown(MonotonicNow()); }
 
-std::string WeirServer::AddressText() const {
-  const std::string& listen = options_.listen;
-  const bool any_port = listen.size() > 2 && listen.substr(listen.size() - 2) == ":0";
-  return any_port ? fmt::format("{}:{}", listen.substr(0, listen.size() - 2), port_) : listen;
+absl::Status WeirServer::StartPages() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  StatusPages::Sources sources;
+  sources.at_the_gate = &gate_.rejections();
+  sources.live_streams = [this] { return live_streams(); };
+  sources.dropped_log_lines = options_.dropped_log_lines;
+  sources.start_time = start_time_;
+  WEIR_ASSIGN_OR_RETURN(pages_, StatusPages::Start(options_.metrics_listen, std::move(sources)));
+  return absl::OkStatus();
+}
+
+std::string WeirServer::AddressText() const { return WithPort(options_.listen, port_); }
+
+std::string WeirServer::MetricsAddressText() const {
+  return WithPort(options_.metrics_listen, metrics_port());
 }
 
 QuotaLookup WeirServer::quota_of() const {
@@ -121,6 +139,7 @@ void WeirServer::Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> 
   engine_ = std::move(engine);
   frontend_ = std::make_unique<Frontend>(engine_.get(), std::move(models), options_.frontend);
   gate_.Open(frontend_.get());
+  if (pages_) pages_->Open(frontend_.get());
   SetHealth(true);
 }
 
@@ -142,6 +161,7 @@ void WeirServer::Shutdown(absl::Time deadline) {
   const absl::Time last = std::max(MonotonicNow(), std::min(deadline, MonotonicNow() + kLastCalls));
   grpc_->Shutdown(absl::ToChronoTime(ToWallTime(last)));
   grpc_->Wait();
+  pages_.reset();
   grpc_.reset();
   watch_.reset();
   frontend_.reset();

@@ -1,6 +1,8 @@
 // WeirServer: the listening socket, the services behind it, and the order in which they end.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,11 +20,13 @@
 #include "server/grpc/server_service.h"
 #include "server/grpc/sessions_service.h"
 #include "server/grpc/stream_watch.h"
+#include "server/http/status_pages.h"
 
 namespace weir {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:7070";  // host:port, [v6]:port or unix:path; port 0: any free one
+  std::string metrics_listen;             // the same; empty: no metrics over HTTP
   bool reflection = true;
   int max_message_bytes = 8 << 20;
   int max_metadata_bytes = 16 << 10;
@@ -41,6 +45,7 @@ struct ServerOptions {
   absl::Duration stuck_write = absl::Seconds(40);
   FrontendOptions frontend;
   AccessOptions access;
+  std::function<int64_t()> dropped_log_lines;  // for the metrics; empty: none are
 };
 
 // Made, served and shut down by one thread; its parts run on gRPC's, the frontend's and the engine's.
@@ -56,10 +61,12 @@ class WeirServer {
   void Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> models);
 
   int port() const { return port_; }
+  int metrics_port() const { return pages_ ? pages_->port() : 0; }
   // What the keys' owners may hold, for EngineOptions; empty when no keys are asked for.
   QuotaLookup quota_of() const;
-  // The address as listened on, with the port that port 0 became.
+  // The addresses as listened on, with the port that port 0 became.
   std::string AddressText() const;
+  std::string MetricsAddressText() const;
   Engine* engine() const { return engine_.get(); }  // null before Serve()
   // Generate, Export and Import calls that are not done, to the last byte.
   int64_t live_streams() const { return watch_->live(); }
@@ -74,9 +81,11 @@ class WeirServer {
 
  private:
   WeirServer(const ServerOptions& options, std::unique_ptr<Access> access);
+  absl::Status StartPages();
   void SetHealth(bool serving);
 
   const ServerOptions options_;
+  const absl::Time start_time_;
   std::unique_ptr<Access> access_;
   Gate gate_;
   // Ends in the reverse order: gRPC's calls refer to all that stands above it.
@@ -90,6 +99,7 @@ class WeirServer {
   std::vector<std::unique_ptr<grpc::Service>> reflection_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<StatusPages> pages_;
   int port_ = 0;
 };
 

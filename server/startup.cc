@@ -10,6 +10,7 @@
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/state/kv_pool.h"
 #include "server/capacity.h"
+#include "server/log.h"
 #include "spdlog/spdlog.h"
 
 namespace weir {
@@ -66,6 +67,7 @@ int ComputeThreads(const Options& options) { return options.threads > 0 ? option
 ServerOptions ServerOptionsOf(const Options& options) {
   ServerOptions server;
   server.listen = options.listen;
+  server.metrics_listen = options.metrics_listen;
   server.reflection = options.reflection;
   server.max_message_bytes = static_cast<int>(options.max_message_size.bytes);
   server.max_metadata_bytes = static_cast<int>(options.max_metadata_size.bytes);
@@ -85,6 +87,9 @@ ServerOptions ServerOptionsOf(const Options& options) {
   server.frontend.max_text_bytes = options.max_prompt_size.bytes;
   server.frontend.compute_threads = ComputeThreads(options);
   server.frontend.executor.threads = options.frontend_threads;
+  server.frontend.calls.sink = LogCall;
+  server.frontend.calls.prompts = options.log_prompts;
+  server.dropped_log_lines = DroppedLogLines;
   return server;
 }
 

@@ -18,6 +18,8 @@ class AppendCall final : public TurnClient {
                     Finish finish) {
     auto append = std::make_shared<AppendCall>(frontend, request, call.owner, std::move(finish));
     append->self_ = append;
+    append->record_ = CallRecord(&frontend->options().calls, "AppendSession", call);
+    append->record_.SetRequest(request.name(), request.prompt());
     call.deadline = absl::InfiniteFuture();
     frontend->Append(append->request_, std::move(call), append);
   }
@@ -29,6 +31,7 @@ class AppendCall final : public TurnClient {
     v1::AppendSessionRequest().Swap(&request_);
     {
       MutexLock lock(&mu_);
+      record_.SetTurn(turn);
       turn_.emplace(std::move(turn));
     }
     OnReadable();
@@ -42,6 +45,7 @@ class AppendCall final : public TurnClient {
         turn_->stream->Drain(&chunk_);
         if (chunk_.empty()) return;
         admitted_ = admitted_ || chunk_.info;
+        record_.Add(chunk_, MonotonicNow());
       } while (!chunk_.last());
       ended_ = true;
       turn_->ticket.Release();
@@ -60,6 +64,7 @@ class AppendCall final : public TurnClient {
  private:
   void End(absl::StatusOr<v1::AppendSessionResponse> response) {
     const std::shared_ptr<AppendCall> last = std::move(self_);
+    record_.End(response.status(), MonotonicNow());
     // What was refused before the session changed may be tried again.
     const bool remember = response.ok() || admitted_;
     finish_(std::move(response), remember);
@@ -75,6 +80,7 @@ class AppendCall final : public TurnClient {
   std::optional<StartedTurn> turn_;  // guarded by mu_ until ended_
   StreamChunk chunk_;                // the same
   bool admitted_ = false;            // the same
+  CallRecord record_;                // the same
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 

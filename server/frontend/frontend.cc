@@ -40,7 +40,11 @@ void CheckSessionHint(std::string_view hint, std::string_view id, FieldViolation
 }
 
 Frontend::Frontend(Engine* engine, std::vector<LoadedModel> models, const FrontendOptions& options)
-    : engine_(engine), models_(std::move(models)), options_(options), executor_(options.executor) {
+    : engine_(engine),
+      models_(std::move(models)),
+      options_(options),
+      metrics_(models_.size()),
+      executor_(options.executor) {
   WEIR_CHECK(models_.size() == engine_->models().size());
   for (const EngineModel& model : engine_->models())
     max_turns_ += model.limits.slots + model.limits.max_waiting;
@@ -94,9 +98,25 @@ absl::StatusOr<TurnTicket> Frontend::TakeTicket() const {
   return ticket;
 }
 
+void Frontend::Refuse(const TurnRequest& request, const std::optional<SessionInfo>& session,
+                      absl::Status status, TurnClient* client) {
+  const bool given_up = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  absl::StatusOr<int> model = absl::UnknownError("");
+  if (given_up && session)
+    model = session->model;
+  else if (given_up && request.model)
+    model = ResolveModel(*request.model, "model");
+  // It was taken: its client is what ended it.
+  if (model.ok())
+    metrics_.AddGivenUp(static_cast<size_t>(*model), absl::IsCancelled(status));
+  else
+    engine_->metrics().rejections.Add(status);
+  client->OnRefused(std::move(status));
+}
+
 void Frontend::Start(TurnRequest request, CallInfo call, std::shared_ptr<TurnClient> client) {
   absl::StatusOr<TurnTicket> ticket = TakeTicket();
-  if (!ticket.ok()) return client->OnRefused(ticket.status());
+  if (!ticket.ok()) return Refuse(request, std::nullopt, ticket.status(), client.get());
   std::optional<std::string> id;
   if (request.session) id = SessionIdOf(*request.session);
   if (id)
@@ -111,15 +131,18 @@ void Frontend::LookUpSession(std::string id, int attempts, TurnTicket ticket, Tu
   std::string owner = call.owner;
   auto done = [this, id, attempts, ticket = std::move(ticket), request, call = std::move(call),
                client = std::move(client)](absl::StatusOr<SessionInfo> session) mutable {
-    if (!session.ok()) return client->OnRefused(session.status());
+    if (!session.ok()) return Refuse(request, std::nullopt, session.status(), client.get());
     if (session->busy && attempts > 1)
       return LookUpSession(std::move(id), attempts - 1, std::move(ticket), request, std::move(call),
                            std::move(client));
     if (session->busy)
-      return client->OnRefused(MakeError(
-          absl::StatusCode::kAborted, "SESSION_BUSY",
-          fmt::format("sessions/{} has a turn running or waiting; wait until it ends, or cancel it", id),
-          {{"session", SessionName(id)}, {"position", std::to_string(session->position)}}));
+      return Refuse(
+          request, *session,
+          MakeError(
+              absl::StatusCode::kAborted, "SESSION_BUSY",
+              fmt::format("sessions/{} has a turn running or waiting; wait until it ends, or cancel it", id),
+              {{"session", SessionName(id)}, {"position", std::to_string(session->position)}}),
+          client.get());
     PostPrepare(*std::move(session), std::move(ticket), request, std::move(call), std::move(client));
   };
   engine_->GetSession(id, std::move(owner), std::move(done));
@@ -131,17 +154,18 @@ void Frontend::PostPrepare(std::optional<SessionInfo> session, TurnTicket ticket
   auto task = [this, session = std::move(session), ticket = std::move(ticket), request,
                call = std::move(call), client]() mutable {
     absl::StatusOr<Prepared> prepared = Prepare(request, session, call, *client);
-    if (!prepared.ok()) return client->OnRefused(prepared.status());
+    if (!prepared.ok()) return Refuse(request, session, prepared.status(), client.get());
     std::weak_ptr<TurnClient> weak = client;
     auto stream = engine_->Submit(std::move(prepared->params), [weak] {
       if (auto strong = weak.lock()) strong->OnReadable();
     });
-    if (!stream.ok()) return client->OnRefused(stream.status());
+    if (!stream.ok()) return Refuse(request, session, stream.status(), client.get());
     prepared->turn.stream = *std::move(stream);
     prepared->turn.ticket = std::move(ticket);
     client->OnStarted(std::move(prepared->turn));
   };
-  if (absl::Status status = executor_.Post(bytes, std::move(task)); !status.ok()) client->OnRefused(status);
+  if (absl::Status status = executor_.Post(bytes, std::move(task)); !status.ok())
+    Refuse(request, std::nullopt, std::move(status), client.get());
 }
 
 absl::StatusOr<Frontend::Prepared> Frontend::Prepare(const TurnRequest& request,
@@ -159,6 +183,7 @@ absl::StatusOr<Frontend::Prepared> Frontend::Prepare(const TurnRequest& request,
   TurnParams& params = prepared.params;
   params.owner = call.owner;
   params.deadline = call.deadline;
+  params.arrival = call.arrival;
   params.score = request.score;
   if (request.etag) params.etag = *request.etag;
   if (session) {
@@ -289,7 +314,9 @@ absl::StatusOr<std::vector<int32_t>> Frontend::Tokenize(const LoadedModel& model
   options.parse_special = prompt.parse_special();
   options.continuation = continuation;
   options.cancelled = &cancelled;  // set at the deadline too
+  const absl::Time begin = MonotonicNow();
   absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(prompt.text(), options);
+  metrics_.ObserveTokenization(MonotonicNow() - begin);
   WEIR_RETURN_IF_ERROR(CheckAlive(cancelled.load(), deadline, "while the prompt was tokenized"));
   if (!ids.ok() && ids.status().code() == absl::StatusCode::kInvalidArgument)
     return InvalidField("prompt.text", std::string(ids.status().message()));

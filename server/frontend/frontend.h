@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "model/loaded_model.h"
 #include "runtime/engine/engine.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/executor.h"
+#include "server/frontend/frontend_metrics.h"
 #include "server/frontend/request_log.h"
 #include "server/frontend/turn_client.h"
 #include "server/frontend/violations.h"
@@ -28,6 +30,7 @@ struct FrontendOptions {
   int64_t max_reply_bytes = (int64_t{4} << 20) - 4096;
   int compute_threads = 0;  // as GetServerInfo shows them
   Executor::Limits executor;
+  CallLog calls;
 };
 
 // Owned by the server; its methods may be called from any thread and return at once. `engine` outlives it.
@@ -61,6 +64,7 @@ class Frontend {
   RequestLog& request_log() { return request_log_; }
   const std::vector<LoadedModel>& models() const { return models_; }
   const FrontendOptions& options() const { return options_; }
+  const FrontendMetrics& metrics() const { return metrics_; }
 
  private:
   // One turn of any kind; the pointers lead into the client's request, null where it has no such part.
@@ -82,6 +86,9 @@ class Frontend {
   };
 
   void Start(TurnRequest request, CallInfo call, std::shared_ptr<TurnClient> client);
+  // Counts the refusal and passes it on.
+  void Refuse(const TurnRequest& request, const std::optional<SessionInfo>& session, absl::Status status,
+              TurnClient* client);
   void LookUpSession(std::string id, int attempts, TurnTicket ticket, TurnRequest request, CallInfo call,
                      std::shared_ptr<TurnClient> client);
   void PostPrepare(std::optional<SessionInfo> session, TurnTicket ticket, TurnRequest request, CallInfo call,
@@ -101,6 +108,7 @@ class Frontend {
   const std::vector<LoadedModel> models_;
   const FrontendOptions options_;
   int64_t max_turns_ = 0;  // all slots and all places in line
+  mutable FrontendMetrics metrics_;
   const std::shared_ptr<std::atomic<int64_t>> turns_ = std::make_shared<std::atomic<int64_t>>(0);
   RequestLog request_log_;
   Executor executor_;  // last, so that its threads end first

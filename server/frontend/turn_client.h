@@ -21,6 +21,9 @@ struct CallInfo {
   int64_t max_request_tokens = 0;  // of prompt and output together; 0: any number
   std::string session_hint;        // `x-session-id` metadata; empty: not sent
   absl::Time deadline = absl::InfiniteFuture();
+  absl::Time arrival = absl::InfinitePast();  // InfinitePast: nobody looked
+  std::string request_id;                     // `x-request-id` metadata, or made up
+  std::string trace_id;                       // of `traceparent` metadata; empty: none
 };
 
 // A claim on one of the places for turns that are being tokenized, wait, or run; given back once.

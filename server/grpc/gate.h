@@ -24,14 +24,19 @@ class Gate {
   // The models are loaded.
   void Open(Frontend* frontend) { frontend_.store(frontend, std::memory_order_release); }
 
-  // Owner, deadline and `x-session-id`. UNAUTHENTICATED or RESOURCE_EXHAUSTED (RATE_LIMITED) where keys are
-  // asked for.
-  absl::StatusOr<CallInfo> Identify(const grpc::CallbackServerContext& context) const;
+  // Owner, deadline, ids. UNAUTHENTICATED or RESOURCE_EXHAUSTED (RATE_LIMITED) where keys are asked for. The
+  // call's initial metadata gets its `x-request-id`.
+  absl::StatusOr<CallInfo> Identify(grpc::CallbackServerContext& context) const;
   // The same; then UNAVAILABLE (LOADING) until Open().
-  absl::StatusOr<AdmittedCall> Admit(const grpc::CallbackServerContext& context) const;
+  absl::StatusOr<AdmittedCall> Admit(grpc::CallbackServerContext& context) const;
+  // What was refused here.
+  const Rejections& rejections() const { return rejections_; }
 
  private:
+  absl::StatusOr<CallInfo> ReadCall(grpc::CallbackServerContext& context) const;
+
   const Access& access_;
+  mutable Rejections rejections_;
   std::atomic<Frontend*> frontend_{nullptr};
 };
 

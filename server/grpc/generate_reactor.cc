@@ -18,6 +18,11 @@ GenerateReactor* GenerateReactor::Start(absl::StatusOr<AdmittedCall> call, Strea
   reactor->request_.Swap(const_cast<v1::GenerateRequest*>(request));
   if (call.ok()) {
     reactor->deadline_ = call->info.deadline;
+    {
+      MutexLock lock(&reactor->mu_);
+      reactor->record_ = CallRecord(&call->frontend->options().calls, "Generate", call->info);
+      reactor->record_.SetRequest(reactor->request_.session(), reactor->request_.prompt());
+    }
     call->frontend->Generate(reactor->request_, std::move(call->info), reactor);
   } else {
     reactor->OnRefused(call.status());
@@ -32,6 +37,7 @@ void GenerateReactor::OnStarted(StartedTurn turn) {
     MutexLock lock(&mu_);
     turn_ = std::make_unique<StartedTurn>(std::move(turn));
     words_.emplace(turn_.get());
+    record_.SetTurn(*turn_);
   }
   if (cancelled_.load()) CancelTurn();
   Pump();
@@ -50,6 +56,7 @@ void GenerateReactor::DrainStream() {
   // A stream wakes only a reader that found it empty, so whoever has nothing to write goes on until it is.
   do {
     turn_->stream->Drain(&chunk_);
+    record_.Add(chunk_, MonotonicNow());
     words_->Add(chunk_, &messages_);
     if (broken_) messages_.clear();
   } while (messages_.empty() && !chunk_.last() && !chunk_.empty());
@@ -135,6 +142,7 @@ void GenerateReactor::OnDone() {
   const std::shared_ptr<GenerateReactor> last = std::move(self_);
   watch_.Remove(this);
   MutexLock lock(&mu_);
+  record_.End(status_.value_or(absl::OkStatus()), MonotonicNow());
   done_ = true;
 }
 

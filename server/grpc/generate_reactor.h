@@ -11,6 +11,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/frontend.h"
 #include "server/frontend/turn_messages.h"
 #include "server/grpc/gate.h"
@@ -59,6 +60,7 @@ class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateRespon
   Mutex mu_;
   std::unique_ptr<StartedTurn> turn_ ABSL_GUARDED_BY(mu_);
   std::optional<TurnMessages> words_ ABSL_GUARDED_BY(mu_);
+  CallRecord record_ ABSL_GUARDED_BY(mu_);
   StreamChunk chunk_ ABSL_GUARDED_BY(mu_);                          // scratch
   std::deque<v1::GenerateResponse> messages_ ABSL_GUARDED_BY(mu_);  // drained, not yet written
   std::optional<absl::Status> status_ ABSL_GUARDED_BY(mu_);         // how the call ends, after messages_

@@ -18,10 +18,12 @@ class ScoreTurn final : public UnaryTurn {
                           v1::ScoreResponse* response) {
     auto turn = std::make_shared<ScoreTurn>(response);
     turn->Own(turn, call.ok() ? call->info.deadline : absl::InfiniteFuture());
-    if (call.ok())
+    if (call.ok()) {
+      turn->Record(*call, "Score", "", request->prompt());
       call->frontend->Score(*request, std::move(call->info), turn);
-    else
+    } else {
       turn->OnRefused(call.status());
+    }
     HandOver(turn.get());
     return turn.get();
   }

@@ -48,10 +48,12 @@ class AppendTurn final : public UnaryTurn {
     const AdmittedCall call = admitted.value_or(AdmittedCall());
     auto turn = std::make_shared<AppendTurn>(call.frontend, call.info.owner, response);
     turn->Own(turn, call.info.deadline);
-    if (admitted.ok())
+    if (admitted.ok()) {
+      turn->Record(call, "AppendSession", request->name(), request->prompt());
       call.frontend->Append(*request, call.info, turn);
-    else
+    } else {
       turn->OnRefused(admitted.status());
+    }
     HandOver(turn.get());
     return turn.get();
   }

@@ -9,7 +9,9 @@
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mutex.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/frontend.h"
+#include "server/grpc/gate.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
@@ -25,6 +27,7 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
     {
       MutexLock lock(&mu_);
       turn_ = std::make_unique<StartedTurn>(std::move(turn));
+      record_.SetTurn(*turn_);
     }
     if (cancelled_.load()) CancelTurn();
     OnReadable();
@@ -39,6 +42,7 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
       for (;;) {
         turn_->stream->Drain(&chunk_);
         if (chunk_.empty()) return;
+        record_.Add(chunk_, MonotonicNow());
         OnChunk(*turn_, chunk_);
         if (chunk_.last()) break;
       }
@@ -60,7 +64,16 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
     self_ = std::move(self);
     deadline_ = deadline;
   }
-  void FinishCall(const absl::Status& status) { Finish(ToGrpc(status)); }
+  // Of an admitted call, before its turn begins.
+  void Record(const AdmittedCall& call, std::string_view method, const std::string& session,
+              const v1::Prompt& prompt) {
+    record_ = CallRecord(&call.frontend->options().calls, method, call.info);
+    record_.SetRequest(session, prompt);
+  }
+  void FinishCall(const absl::Status& status) {
+    record_.End(status, MonotonicNow());
+    Finish(ToGrpc(status));
+  }
   std::shared_ptr<UnaryTurn> self() const { return self_; }
 
   // Under the lock: must be short.
@@ -95,6 +108,7 @@ class UnaryTurn : public grpc::ServerUnaryReactor, public TurnClient {
   Mutex mu_;
   std::unique_ptr<StartedTurn> turn_;  // guarded by mu_ until ended_
   StreamChunk chunk_;                  // the same
+  CallRecord record_;                  // the same
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
 };
 
