@@ -131,7 +131,7 @@ const linearStep = (span, count, binary) => {
 };
 const least = (values) => values.reduce((a, b) => Math.min(a, b), Infinity);
 const most = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
-// axis: {scale: "log" | "linear" | "category", names, low, high, binary}; pixels from `start` to `end`.
+// axis: {scale: "log" | "linear" | "category", names, low, high, binary, whole}; pixels from `start` to `end`.
 const makeScale = (axis, values, start, end) => {
   const pixels = Math.abs(end - start);
   if (axis.scale === "category") {
@@ -151,7 +151,8 @@ const makeScale = (axis, values, start, end) => {
   }
   if (axis.zero) [low, high] = [Math.min(0, low), Math.max(0, high)];
   if (high === low) high = low + 1;
-  const step = axis.step ?? linearStep(high - low, Math.max(2, Math.min(7, pixels / 55)), axis.binary);
+  const fine = linearStep(high - low, Math.max(2, Math.min(7, pixels / 55)), axis.binary);
+  const step = axis.step ?? (axis.whole ? Math.max(1, fine) : fine);
   if (axis.low === undefined) [low, high] = [Math.floor(low / step) * step, Math.ceil(high / step) * step];
   const ticks = [];
   for (let tick = Math.ceil(low / step) * step; tick <= high + step / 1000; tick += step)

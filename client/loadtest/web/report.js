@@ -32,7 +32,7 @@ const growthLines = (model) => {
   const off = (value) => Math.abs(value - (growth.expected_bytes_per_token ?? 0));
   const furthest = [...slopes].sort((a, b) => off(b) - off(a))[0];
   const figure = { constant: 0, as_expected: slopes[0] }[growth.verdict] ?? furthest;
-  const process = growth.slope?.[growth.process_witness] ?? growth.slope?.resident;
+  const process = growth.slope?.[growth.judged] ?? growth.slope?.resident;
   return [
     element("p", { class: "figure" }, format.number(figure), element("small", null, " bytes/token")),
     element("p", { class: `verdict ${tone}` }, words),
@@ -41,14 +41,14 @@ const growthLines = (model) => {
   ];
 };
 const trafficLines = (model) => {
-  const best = list(model.traffic).filter((figures) => isNumber(figures.tokens_per_second))
-      .sort((a, b) => b.tokens_per_second - a.tokens_per_second)[0];
+  const best = served.filter(({ name, figures }) => name === model.name && isNumber(figures.tokens_per_second))
+      .sort((a, b) => b.figures.tokens_per_second - a.figures.tokens_per_second)[0];
   if (!best) return [];
-  const rate = format.number(best.tokens_per_second), first = sampled(best.ttft_ms);
+  const rate = format.number(best.figures.tokens_per_second), first = sampled(best.figures.ttft_ms);
   return [
     model.growth ? element("p", null, `${rate} tokens/s`)
         : element("p", { class: "figure" }, rate, element("small", null, " tokens/s")),
-    element("p", { class: "soft" }, phaseName(best)),
+    element("p", { class: "soft" }, best.phase),
     first ? element("p", { class: "soft" }, `TTFT p50 ${format.ms(first.p50)}`) : null,
   ];
 };

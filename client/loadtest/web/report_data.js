@@ -43,7 +43,7 @@ const verdicts = {
 const phaseName = ({ arrivals, concurrency, rate, turns }) => {
   const closed = arrivals === "closed" || isNumber(concurrency);
   const how = closed ? `${format.count(concurrency)} at once`
-      : `${arrivals === "poisson" ? "Poisson" : "constant"} ${format.number(rate)}/s`;
+      : `${arrivals === "poisson" ? "Poisson" : "constant"} ${trimmed(format.number(rate))}/s`;
   return turns > 1 ? `${how}, ${turns} turns` : how;
 };
 // [{label, rows: [{name, style, figures}…], whole: figures of all models of a mixed run}…]

@@ -32,7 +32,7 @@ const memoryChart = () => {
   const measured = grown.flatMap((model) => points(model).map((point) => point.position));
   const crossings = grown.flatMap((model) => list(model.break_even)
       .map((even) => ({ x: even.tokens, y: expectedBytes(model, 1), left: true })))
-      .filter(({ x, y }) => isNumber(x) && y).sort((a, b) => a.x - b.x);
+      .filter(({ x, y }) => x > 0 && y).sort((a, b) => a.x - b.x);
   if (crossings.length) crossings.at(-1).text = "break-even";
   const refused = grown.filter((model) => model.growth.stopped?.position > 0).map((model) => {
     const { position, reason } = model.growth.stopped;
@@ -143,6 +143,7 @@ const breakEven = () => {
   const sentence = ({ model, against, tokens }) => {
     const bytes = model.state?.fixed_bytes ? ` (${format.count(model.state.fixed_bytes)} bytes)` : "";
     const reached = Math.max(0, ...points(model).map((point) => point.position));
+    if (tokens < 1) return `A session of ${model.name}${bytes} never needs more memory than one of ${against}.`;
     return `Below ${format.count(tokens)} tokens a session of ${model.name}${bytes} needs more memory than one of ` +
         `${against}; from there on it does not.` +
         (reached && reached < tokens ? " No session of this run was long enough to gain." : "");

@@ -14,13 +14,16 @@ const summaryColumns = (summaryOf) => [
 
 const itlOf = (point) => sampled(point.itl_ms)?.p50;
 const itlUpper = (point) => sampled(point.itl_ms)?.p99;
-const itlAxis = { label: "time between tokens, ms", scale: "log", format: format.ms, tick: format.number };
+// A logarithmic axis of ms, unless there are zeros to be shown: of tokens that share a message, one has the whole gap.
+const msAxis = (label, values) => ({ label, scale: values.includes(0) ? "linear" : "log", zero: true, format: format.ms,
+                                     tick: format.number });
+const kSharedMessage = "Of tokens that share a message the first has the whole gap, the others 0.";
 const itlBand = (model) =>
     ({ bandName: "p99", band: points(model).map((point) => [point.position, itlOf(point), itlUpper(point)]) });
 // One panel for each model, with its band; all with the same axes.
 const itlPanels = (timed) => {
   const all = timed.flatMap(points);
-  const times = all.flatMap((point) => [itlOf(point), itlUpper(point)]).filter((value) => value > 0);
+  const times = all.flatMap((point) => [itlOf(point), itlUpper(point)]).filter(isNumber);
   const positions = all.map((point) => point.position);
   const around = (values) => ({ low: Math.min(...values) / 1.2, high: Math.max(...values) * 1.2 });
   return timed.map((model) => {
@@ -28,7 +31,7 @@ const itlPanels = (timed) => {
       id: "itl-band", label: `Time between tokens of ${model.name}, p50 to p99`,
       height: 220, legend: false, endLabels: false,
       x: { ...positionAxis, ...around(positions) },
-      y: { ...itlAxis, label: "p50, and up to p99, ms", ...around(times) },
+      y: { ...msAxis("p50, and up to p99, ms", times), ...around(times) },
       series: grownSeries([model], itlOf).map((one) => ({ ...one, ...itlBand(model) })),
     });
     return element("div", null, element("h3", null, model.name), chart.figure);
@@ -48,14 +51,16 @@ const itlByPosition = () => {
   const timed = grown.filter((model) => points(model).some((point) => isNumber(itlOf(point))));
   if (!timed.length) return null;
   const alone = timed.length === 1;  // then the band fits into the chart of all
+  const times = timed.flatMap(points).map(itlOf);
   const chart = chartFigure({
     id: "itl-position", label: "Median time between tokens against position", height: 340,
-    x: positionAxis, y: itlAxis,
+    x: positionAxis, y: msAxis("time between tokens, ms", times),
     series: grownSeries(timed, itlOf).map((one, index) => (alone ? { ...one, ...itlBand(timed[index]) } : one)),
   });
   const rows = timed.flatMap((model) => points(model).map((point) => ({ model, point })));
   return [
-    element("p", null, `Line: median time between two tokens of a session.${alone ? " Shade: up to p99." : ""}`),
+    element("p", null, `Line: median time between two tokens of a session.${alone ? " Shade: up to p99." : ""}`,
+        times.includes(0) ? ` ${kSharedMessage}` : null),
     element("figure", null, chart.figure),
     element("ul", { class: "plain" }, timed.map((model) => element("li", null, itlSentence(model)))),
     alone ? null : element("figure", { class: "panels" }, itlPanels(timed)),
@@ -74,18 +79,20 @@ const latencies = [
   ["tpot_ms", "Time per output token of a request (TPOT)"], ["e2e_ms", "Whole request (E2E)"],
   ["first_text_ms", "Time to first text"],
 ];
-const latencySpec = (phase, key, title) => ({
-  id: key, label: `${title}, ${phase.label}`, height: 250, legend: false, endLabels: false,
-  x: { label: "", scale: "category", names: percentiles.map(([, name]) => name), format: format.number },
-  y: { label: "ms", scale: "log", format: format.ms, tick: format.number },
-  series: phase.rows.map(({ name, style, figures }) => ({
+const latencySpec = (phase, key, title) => {
+  const series = phase.rows.map(({ name, style, figures }) => ({
     name, style, points: percentiles.map(([field], index) => [index, sampled(figures[key])?.[field]]),
-  })),
-});
+  }));
+  return {
+    id: key, label: `${title}, ${phase.label}`, height: 250, legend: false, endLabels: false, series,
+    x: { label: "", scale: "category", names: percentiles.map(([, name]) => name), format: format.number },
+    y: msAxis("ms", series.flatMap((one) => one.points.map(([, value]) => value))),
+  };
+};
 const timelineSpec = (phase) => ({
   id: "timeline", label: `Tokens per second over time, ${phase.label}`, height: 300,
-  x: { label: "seconds since the phase began", scale: "linear", format: (second) => `${format.number(second)} s`,
-       tick: format.count, prefix: "at " },
+  x: { label: "seconds since the phase began", scale: "linear", whole: true, tick: format.count, prefix: "at ",
+       format: (second) => `${format.count(second)} s` },
   y: { label: "tokens per second", scale: "linear", zero: true, format: format.number, tick: format.short },
   series: phase.rows.map(({ name, style, figures }) => ({
     name, style, markers: false, points: list(figures.timeline).map((at) => [at.second, at.tokens]),
@@ -129,7 +136,8 @@ const latency = () => {
     folded("Tokens in each second", timelineTable()),
   ] : null;
   return [
-    element("p", null, "From the schedule: a request that had to wait for its turn counts its wait."),
+    element("p", null, "From the schedule: a request that had to wait for its turn counts its wait.",
+        served.some(({ figures }) => sampled(figures.itl_ms)?.p50 === 0) ? ` ${kSharedMessage}` : null),
     element("div", { class: "controls" }, element("label", null, "Traffic: ", choice)), keys,
     element("figure", { class: "panels two" }, plots.map(({ title, chart }) =>
         element("div", null, element("h3", null, title), chart.figure))),
@@ -208,13 +216,16 @@ const capacity = () => {
   if (!open.length) return null;
   const afterDelete = { true: "accepted", false: "refused" };
   return [
-    element("p", null, "Sessions opened until the server refused one; each generated a token."),
+    element("p", null, "Sessions opened until the server refused one. All open ones then generated a token."),
     table("Capacity", open, [
       ["model", ({ name }) => name], ["sessions", (model) => format.count(model.capacity.sessions)],
+      ["with a token", (model) => format.count(model.capacity.sessions_with_token)],
+      ["state", (model) => format.bytes(model.capacity.arena_bytes)],
       ["the next one", (model) => model.capacity.refused_with || "not refused"],
       ["after one delete", (model) => afterDelete[model.capacity.accepted_after_delete]],
       ...[["create", "create_ms"], ["first token", "first_token_ms"]].flatMap(([what, key]) => ["p50", "p99"].map(
           (part) => [`${what} ${part}`, (model) => format.ms(sampled(model.capacity[key])?.[part])])),
+      ["step", (model) => format.ms(model.capacity.step_ms)],
     ]),
   ];
 };

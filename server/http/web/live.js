@@ -15,6 +15,7 @@ const show = (id, spec) => {
 let last = null;  // the newest answer
 const rates = new Map();  // model -> [[uptime, tokens per second]…]
 const paces = new Map();  // model -> Map of position class -> {count, position, seconds}: sums
+const calm = new Map();  // model -> whether the last second told of one position
 const styles = new Map();  // model -> style; softmax is ink
 let answered = null, paused = false, polls = 0;
 
@@ -29,14 +30,17 @@ const styleOf = (model) => {
 const mean = ({ positions, sessions }) => (sessions > 0 ? (positions?.sum ?? 0) / sessions : 0);
 const furthest = (model) => (model.sessions > 0 ? model.positions?.max ?? 0 : 0);
 
-// Seconds per token are told of a position only while the sessions open are those that generate, and no prompt is read.
+// Seconds per token are told of a position only while the sessions open are those that generate, each in every step, and
+// no prompt is read; nor in the second before, since a prompt may be counted before it has been read.
 const notePace = (before, now) => {
   const steps = now.steps - before.steps, tokens = now.generated_tokens - before.generated_tokens;
-  const calm = now.prompt_tokens === before.prompt_tokens &&
+  const isCalm = steps > 0 && now.prompt_tokens === before.prompt_tokens && tokens >= 0.9 * steps * now.sessions &&
       [before, now].every((one) => one.sessions > 0 && one.running === one.sessions);
+  const wasCalm = calm.get(now.name);
+  calm.set(now.name, isCalm);
   const position = (mean(before) + mean(now)) / 2;
   const seconds = (now.step_seconds_sum - before.step_seconds_sum) / tokens;
-  if (!(steps > 0 && tokens > 0 && calm && position >= 1 && seconds > 0)) return;
+  if (!(isCalm && wasCalm && position >= 1 && seconds > 0)) return;
   if (!paces.has(now.name)) paces.set(now.name, new Map());
   const classes = paces.get(now.name), key = Math.round(4 * Math.log2(position));
   const sums = classes.get(key) ?? { count: 0, position: 0, seconds: 0 };
@@ -50,6 +54,7 @@ const take = (answer) => {
     last = null;
     rates.clear();
     paces.clear();
+    calm.clear();
   }
   const seconds = last ? answer.uptime_seconds - last.uptime_seconds : 0;
   for (const model of answer.models ?? []) {

@@ -80,6 +80,13 @@ std::map<std::string, int> Charts(const std::string& dom) {
   return charts;
 }
 
+int Markers(const std::string& dom, const std::string& name) {
+  const size_t from = dom.find("data-chart=\"" + name + "\""), end = dom.find("</svg>", from);
+  int markers = 0;
+  for (size_t at = from; (at = dom.find("class=\"marker", at + 1)) < end;) ++markers;
+  return markers;
+}
+
 // What is shown, without the scripts: the page's own source would hold many a text that is looked for.
 std::string Shown(const std::string& dom) {
   std::string shown;
@@ -226,12 +233,17 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   traffic["models"][0]["growth"] = nullptr;
   traffic["models"][0]["traffic"].erase(1);
   traffic["models"][0]["traffic"].erase(1);
-  traffic["models"][0]["traffic"][0]["itl_ms"] = {{"count", 0}, {"p50", 0}, {"p99", 0}};
+  traffic["models"][0]["traffic"][0]["tpot_ms"] = {{"count", 0}, {"p50", 0}, {"p99", 0}};
+  traffic["models"][0]["traffic"][0]["itl_ms"] = {{"count", 9},  {"p50", 0},   {"p90", 0},
+                                                  {"p99", 31.5}, {"p999", 40}, {"max", 40}};
   dom = Dom("file://" + folder.Write("traffic.html", RenderHtmlReport(traffic)), 2);
   EXPECT_EQ(HtmlAttribute(dom, "data-errors"), "0");
   EXPECT_THAT(Charts(dom),
-              UnorderedElementsAre(Pair("ttft_ms", 1), Pair("itl_ms", 0), Pair("tpot_ms", 1),
+              UnorderedElementsAre(Pair("ttft_ms", 1), Pair("itl_ms", 1), Pair("tpot_ms", 0),
                                    Pair("e2e_ms", 1), Pair("timeline", 1), Pair("throughput", 1)));
+  EXPECT_EQ(Markers(dom, "itl_ms"), 5);  // 0 ms, of tokens that share a message, is drawn as well
+  EXPECT_THAT(Shown(dom),
+              HasSubstr("Of tokens that share a message the first has the whole gap, the others 0."));
   dom = Dom("file://" + folder.Write("none.html",
                                      RenderHtmlReport({{"passed", false}, {"failures", {"No <b>server"}}})),
             2);
