@@ -15,6 +15,7 @@
 #include "client/loadtest/grpc_transport.h"
 #include "client/loadtest/live_table.h"
 #include "client/loadtest/report_csv.h"
+#include "client/loadtest/report_html.h"
 #include "client/loadtest/report_json.h"
 #include "client/loadtest/report_table.h"
 #include "fmt/format.h"
@@ -98,9 +99,10 @@ absl::Status RunLoadtestCommand(LoadtestCommandOptions options, Context* context
   if (json_out && options.json_file == "-") options.json_file.clear();
   WEIR_RETURN_IF_ERROR(CompleteLoadtestOptions(&options));
   options.run.phase.timeout = context->timeout.value_or(absl::InfiniteDuration());
-  ReportFile json, csv;
+  ReportFile json, csv, html;
   WEIR_RETURN_IF_ERROR(json.Open(options.json_file));
   WEIR_RETURN_IF_ERROR(csv.Open(options.csv_file));
+  WEIR_RETURN_IF_ERROR(html.Open(options.html_file));
 
   WEIR_ASSIGN_OR_RETURN(LoadtestOutcome outcome, RunOnServer(options, context));
   Report& report = outcome.report;
@@ -109,6 +111,7 @@ absl::Status RunLoadtestCommand(LoadtestCommandOptions options, Context* context
   context->out.Write(json_out ? JsonText(report) : ReportTable(report));
   if (json.wanted()) WEIR_RETURN_IF_ERROR(json.Write(JsonText(report)));
   if (csv.wanted()) WEIR_RETURN_IF_ERROR(csv.Write(ReportCsv(report)));
+  if (html.wanted()) WEIR_RETURN_IF_ERROR(html.Write(RenderHtmlReport(ReportJson(report))));
   WEIR_RETURN_IF_ERROR(outcome.ended_early);
   return VerdictOf(report);
 }

@@ -233,6 +233,11 @@ void AddOutput(CLI::App* app, LoadtestCommandOptions* options) {
       ->type_name("FILE")
       ->check(NotEmpty())
       ->group(group);
+  app->add_option("--html", options->html_file,
+                  "Write one page with charts, for a browser. It needs no network and no other file.")
+      ->type_name("FILE")
+      ->check(NotEmpty())
+      ->group(group);
   app->add_flag("-q,--quiet", options->quiet, "No progress on standard error.")->group(group);
 }
 

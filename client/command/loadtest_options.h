@@ -16,6 +16,7 @@ struct LoadtestCommandOptions {
   std::string prompts_file;
   std::string json_file;  // "-": standard output
   std::string csv_file;
+  std::string html_file;
   bool quiet = false;
 
   CLI::Option* concurrency_given = nullptr;
