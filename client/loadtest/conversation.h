@@ -25,6 +25,9 @@ class Conversation final : public TurnObserver, public std::enable_shared_from_t
   // The schedule is over: a conversation between two turns ends there.
   void EndBetweenTurns();
 
+  // When its last turn had; once it has ended.
+  absl::Duration ended() const { return ended_; }
+
   void OnPromptInfo(absl::Duration at, int64_t prompt_tokens, int64_t reused_tokens) override;
   void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override;
   void OnEnd(absl::Duration at, const TurnEnd& end) override;
@@ -49,8 +52,8 @@ class Conversation final : public TurnObserver, public std::enable_shared_from_t
   int turn_ = 0;
   TurnRecord record_{absl::ZeroDuration()};
   std::unique_ptr<RunningTurn> running_;
-  absl::Status status_;          // of the first call that failed
-  absl::Duration ended_;         // when the last turn had
+  absl::Status status_;  // of the first call that failed
+  absl::Duration ended_;
   absl::Duration delete_since_;  // first attempt
 };
 

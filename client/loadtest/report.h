@@ -16,7 +16,7 @@ struct TimelineSecond {
   int64_t second = 0;   // since the warm-up's end
   int64_t tokens = 0;   // that arrived within it
   int64_t running = 0;  // turns at its end
-  std::optional<double> ttft_p50_ms;
+  std::optional<double> ttft_p50_ms = {};
 };
 
 // One traffic phase. A request is a turn; it counts when the schedule has it behind the warm-up. scheduled =

@@ -109,7 +109,7 @@ void TrafficPhase::ProbeServer() {
 
 void TrafficPhase::ConversationEnded(Conversation* conversation, absl::Duration at,
                                      const absl::Status& status) {
-  last_ = std::max(last_, at);
+  last_ = std::max(last_, conversation->ended());
   const auto ended = conversations_.extract(conversation);  // lives, with `status`, until the end of this
   const bool closed = options_.arrivals == ArrivalKind::kClosed;
   if (closed && !schedule_over_ && !AllStarted()) {
@@ -129,6 +129,7 @@ void TrafficPhase::ConversationEnded(Conversation* conversation, absl::Duration 
 void TrafficPhase::EndSchedule() {
   if (schedule_over_) return;
   schedule_over_ = true;
+  last_ = std::max(last_, loop_->Now());
   // A copy: one that ends changes the table.
   const auto all = conversations_;
   for (const auto& [pointer, conversation] : all) conversation->EndBetweenTurns();
@@ -140,6 +141,7 @@ void TrafficPhase::Interrupt() {
   if (finished_) return;
   stopping_ = true;
   schedule_over_ = true;
+  last_ = std::max(last_, loop_->Now());
   for (TrafficTally& tally : tallies_) tally.SetEnd(loop_->Now());
   const auto all = conversations_;
   for (const auto& [pointer, conversation] : all) conversation->Stop();

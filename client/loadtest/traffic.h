@@ -25,14 +25,14 @@ struct TrafficOptions {
   // Nothing is started once one of the two is reached; at least one of them is set. A conversation is one
   // request, or `turns` of the workload in a session of its own.
   absl::Duration duration = absl::InfiniteDuration();
-  int64_t conversations = 0;  // 0: no such limit
-  absl::Duration warmup;      // requests that are due before do not count
-  absl::Duration think;       // from the end of a turn to the next one of its session
+  int64_t conversations = 0;                     // 0: no such limit
+  absl::Duration warmup = absl::ZeroDuration();  // requests that are due before do not count
+  absl::Duration think = absl::ZeroDuration();   // from the end of a turn to the next one of its session
   // How long requests may go on behind `duration` before they are cancelled.
   absl::Duration drain = absl::Seconds(30);
   absl::Duration timeout = absl::InfiniteDuration();  // of each call
   uint64_t seed = 0;                                  // of Poisson arrivals
-  GoodputLimits limits;
+  GoodputLimits limits = {};
 };
 
 class Conversation;
@@ -90,7 +90,7 @@ class TrafficPhase final : public LoadPhase {
   Loop* const loop_;
   LoopTask done_;
   absl::Duration start_;
-  absl::Duration last_;  // when the last conversation ended
+  absl::Duration last_;  // when the last conversation, or the schedule, ended
   OpenArrivals arrivals_;
   absl::Duration next_arrival_;
   std::vector<TrafficTally> tallies_;  // per model, then, where there are several, of all

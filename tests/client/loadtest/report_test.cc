@@ -1,0 +1,273 @@
+// The report as JSON, CSV and text, and what is drawn meanwhile.
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "client/loadtest/live_table.h"
+#include "client/loadtest/report_csv.h"
+#include "client/loadtest/report_json.h"
+#include "client/loadtest/report_table.h"
+#include "client/loadtest/text_table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weir {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TrafficFigures Closed() {
+  TrafficFigures figures;
+  figures.arrivals = "closed";
+  figures.concurrency = 8;
+  figures.seconds = 30;
+  figures.scheduled = 100;
+  figures.completed = 97;
+  figures.failed = 3;
+  figures.errors = {{"QUEUE_FULL", 3}};
+  figures.error_messages = {{"QUEUE_FULL", "10 turns, \"all\" waiting"}};
+  figures.generated_tokens = figures.all_generated_tokens = 12'000;
+  figures.tokens_per_second = 400;
+  figures.ttft_ms = {.count = 97, .mean = 4.5, .p50 = 4, .p90 = 5, .p99 = 6, .p999 = 7, .max = 8};
+  figures.timeline = {{.second = 0, .tokens = 380, .running = 8, .ttft_p50_ms = 4.1},
+                      {.second = 1, .tokens = 0}};
+  figures.server_generated_tokens = 12'000;
+  return figures;
+}
+
+Report Example() {
+  Report report;
+  report.started = "2026-11-30T18:00:00Z";
+  report.seconds = 123.4;
+  report.command = "weir loadtest -m tales-linear";
+  report.seed = 7;
+  report.server_address = "127.0.0.1:7070";
+  report.server_version = "0.1.0";
+  report.server_device = "cpu (8 \"fast\" cores)";
+  report.limits.ttft_ms = 200;
+  ModelReport model;
+  model.name = "tales-linear";
+  model.mixer = "linear_attention";
+  model.fixed_bytes = 640'512;
+  model.traffic = {Closed(), Closed()};
+  model.traffic[1].arrivals = "poisson";
+  model.traffic[1].concurrency.reset();
+  model.traffic[1].rate = 12.5;
+  report.models = {model};
+  return report;
+}
+
+// Every path of the schema, as LOADTEST's readers rely on it.
+void CollectPaths(const nlohmann::json& json, const std::string& prefix, std::set<std::string>* paths) {
+  if (json.is_object())
+    for (const auto& [key, value] : json.items()) {
+      paths->insert(prefix + key);
+      CollectPaths(value, prefix + key + ".", paths);
+    }
+  if (json.is_array() && !json.empty()) CollectPaths(json.front(), prefix, paths);
+}
+
+TEST(ReportJson, HasEveryFieldOfTheSchema) {
+  const nlohmann::json json = nlohmann::json::parse(ReportJson(Example()).dump());
+  std::set<std::string> paths;
+  CollectPaths(json, "", &paths);
+  std::vector<std::string> wanted = {"weir_loadtest",
+                                     "started",
+                                     "seconds",
+                                     "command",
+                                     "seed",
+                                     "server.address",
+                                     "server.version",
+                                     "server.device",
+                                     "server.compute_threads",
+                                     "limits.ttft_ms",
+                                     "limits.tpot_ms",
+                                     "limits.e2e_ms",
+                                     "models.name",
+                                     "models.mixer",
+                                     "models.architecture",
+                                     "models.parameters",
+                                     "models.weight_dtype",
+                                     "models.state.kind",
+                                     "models.state.fixed_bytes",
+                                     "models.state.block_bytes",
+                                     "models.state.block_tokens",
+                                     "mixed",
+                                     "passed",
+                                     "failures"};
+  for (const char* field : {"arrivals",
+                            "concurrency",
+                            "rate",
+                            "turns",
+                            "seconds",
+                            "drain_seconds",
+                            "requests.scheduled",
+                            "requests.completed",
+                            "requests.cancelled",
+                            "requests.failed",
+                            "requests.empty",
+                            "errors",
+                            "error_messages",
+                            "tokens.prompt",
+                            "tokens.generated",
+                            "tokens.in_time",
+                            "tokens.with_warmup",
+                            "server_tokens.prompt",
+                            "server_tokens.generated",
+                            "tokens_per_second",
+                            "requests_per_second",
+                            "goodput_per_second",
+                            "timeline.second",
+                            "timeline.tokens",
+                            "timeline.running",
+                            "timeline.ttft_p50_ms"})
+    wanted.push_back(std::string("models.traffic.") + field);
+  for (const char* spread :
+       {"ttft_ms", "first_text_ms", "itl_ms", "tpot_ms", "e2e_ms", "send_lag_ms", "stream_tokens_per_second"})
+    for (const char* part : {"count", "mean", "p50", "p90", "p99", "p999", "max"})
+      wanted.push_back(std::string("models.traffic.") + spread + "." + part);
+  for (const std::string& path : wanted) EXPECT_EQ(paths.count(path), 1u) << path;
+
+  EXPECT_EQ(json["weir_loadtest"], 1);
+  EXPECT_EQ(json["limits"]["ttft_ms"], 200.0);
+  EXPECT_TRUE(json["limits"]["e2e_ms"].is_null());
+  EXPECT_TRUE(json["mixed"].is_null());
+  EXPECT_EQ(json["passed"], true);
+  const nlohmann::json& closed = json["models"][0]["traffic"][0];
+  EXPECT_EQ(closed["requests"]["failed"], 3);
+  EXPECT_EQ(closed["errors"], nlohmann::json({{"QUEUE_FULL", 3}}));
+  EXPECT_TRUE(closed["rate"].is_null());
+  EXPECT_EQ(closed["ttft_ms"]["p999"], 7.0);
+  EXPECT_EQ(closed["timeline"][0]["ttft_p50_ms"], 4.1);
+  EXPECT_TRUE(closed["timeline"][1]["ttft_p50_ms"].is_null());
+  EXPECT_EQ(json["models"][0]["traffic"][1]["rate"], 12.5);
+  EXPECT_TRUE(json["models"][0]["traffic"][1]["concurrency"].is_null());
+}
+
+TEST(ReportJson, AMixedRunHasItsModelsWithin) {
+  Report report = Example();
+  report.models[0].traffic.clear();
+  report.mixed = {{.all = Closed(), .models = {{"a", Closed()}, {"b", Closed()}}}};
+  report.failures = {"something"};
+  const nlohmann::json json = nlohmann::json::parse(ReportJson(report).dump());
+  EXPECT_EQ(json["models"][0]["traffic"], nlohmann::json::array());
+  ASSERT_EQ(json["mixed"].size(), 1u);
+  EXPECT_EQ(json["mixed"][0]["requests"]["completed"], 97);
+  EXPECT_EQ(json["mixed"][0]["models"]["b"]["tokens"]["generated"], 12'000);
+  EXPECT_EQ(json["passed"], false);
+  EXPECT_EQ(json["failures"], nlohmann::json::array({"something"}));
+}
+
+// RFC 4180, read back by rules of its own.
+std::vector<std::vector<std::string>> ParseCsv(const std::string& text) {
+  std::vector<std::vector<std::string>> rows = {{""}};
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string& cell = rows.back().back();
+    if (text[i] == '"' && quoted && i + 1 < text.size() && text[i + 1] == '"')
+      cell += text[++i];
+    else if (text[i] == '"')
+      quoted = !quoted;
+    else if (text[i] == ',' && !quoted)
+      rows.back().emplace_back();
+    else if (text[i] == '\r' && !quoted && i + 1 < text.size() && text[i + 1] == '\n')
+      ++i, rows.push_back({""});
+    else
+      cell += text[i];
+  }
+  rows.pop_back();
+  return rows;
+}
+
+TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
+  Report report = Example();
+  report.server_address = "a,\"b\"";
+  report.mixed = {{.all = Closed(), .models = {{"tales-linear", Closed()}}}};
+  const auto rows = ParseCsv(ReportCsv(report));
+  ASSERT_EQ(rows.size(), 5u);  // names, two phases, a mixed one: its model and all
+  for (const auto& row : rows) EXPECT_EQ(row.size(), rows[0].size());
+  EXPECT_EQ(std::set<std::string>(rows[0].begin(), rows[0].end()).size(), rows[0].size()) << "a name twice";
+  const auto cell = [&](size_t row, const std::string& column) {
+    const auto at = std::find(rows[0].begin(), rows[0].end(), column);
+    return at == rows[0].end() ? "no such column" : rows[row][static_cast<size_t>(at - rows[0].begin())];
+  };
+  EXPECT_EQ(cell(1, "server"), "a,\"b\"");
+  EXPECT_EQ(cell(1, "model"), "tales-linear");
+  EXPECT_EQ(cell(1, "mixer"), "linear_attention");
+  EXPECT_EQ(cell(1, "phase"), "traffic");
+  EXPECT_EQ(cell(1, "concurrency"), "8");
+  EXPECT_EQ(cell(1, "rate_per_second"), "");
+  EXPECT_EQ(cell(2, "rate_per_second"), "12.5");
+  EXPECT_EQ(cell(1, "errors"), "QUEUE_FULL=3");
+  EXPECT_EQ(cell(1, "ttft_p999_ms"), "7");
+  EXPECT_EQ(cell(1, "itl_p50_ms"), "");  // none, not zero
+  EXPECT_EQ(cell(3, "phase"), "mixed");
+  EXPECT_EQ(cell(4, "model"), "all");
+}
+
+TEST(ReportTable, SaysWhatWasMeasuredAndWhatWentWrong) {
+  Report report = Example();
+  const std::string table = ReportTable(report);
+  EXPECT_THAT(table, HasSubstr("127.0.0.1:7070"));
+  EXPECT_THAT(table, HasSubstr("8 at once"));
+  EXPECT_THAT(table, HasSubstr("12.5/s poisson"));
+  EXPECT_THAT(table, HasSubstr("3 QUEUE_FULL: 10 turns, \"all\" waiting"));
+  EXPECT_THAT(table, Not(HasSubstr("the server counted")));
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130u) << line;
+  report.models[0].traffic[0].server_generated_tokens = 12'001;
+  report.models[0].traffic[0].send_lag_ms.p99 = 12;
+  report.models[0].traffic[0].empty = 2;
+  EXPECT_THAT(ReportTable(report), HasSubstr("the server counted 12001 generated tokens, 12000 arrived"));
+  EXPECT_THAT(ReportTable(report), HasSubstr("sent late by the load test itself"));
+  EXPECT_THAT(ReportTable(report), HasSubstr("2 empty"));
+}
+
+TEST(TextTable, AlignsAndRounds) {
+  EXPECT_EQ(TextTable({{"A", "BB", "C"}, {"long", "1", ""}}), "A     BB  C\nlong   1\n");
+  for (const auto& [value, text] : std::vector<std::pair<double, std::string>>{{-1, "-"},
+                                                                               {0, "0"},
+                                                                               {0.01234, "0.0123"},
+                                                                               {0.9996, "1.00"},
+                                                                               {4.5, "4.50"},
+                                                                               {9.996, "10.0"},
+                                                                               {99.94, "99.9"},
+                                                                               {99.96, "100"},
+                                                                               {1234.5, "1234"}})
+    EXPECT_EQ(ShortNumber(value), text) << value;
+}
+
+TEST(LiveTable, IsDrawnOverItselfOnATerminal) {
+  LiveTable table(/*terminal=*/true);
+  const std::vector<LiveRow> rows = {{.what = "a", .progress = "1s of 30s", .running = 8}};
+  const absl::Time now = absl::UnixEpoch();
+  EXPECT_THAT(table.Draw("a, 8 at once", rows, false, now, 80), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(table.Draw("a, 8 at once", rows, true, now, 80), ::testing::StartsWith("\x1b[2A\x1b[J"));
+  // What has ended stays.
+  EXPECT_THAT(table.Draw("b, 8 at once", rows, false, now, 80), Not(HasSubstr("\x1b")));
+  std::istringstream lines(table.Draw("b", rows, false, now, 30));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_LE(line.substr(line.rfind('J') == std::string::npos ? 0 : line.rfind('J') + 1).size(), 29u)
+        << line;
+}
+
+TEST(LiveTable, IsALineNowAndThenElsewhere) {
+  LiveTable table(/*terminal=*/false);
+  const std::vector<LiveRow> rows = {{.what = "a", .progress = "1s of 30s", .running = 8, .tokens = 55}};
+  absl::Time now = absl::UnixEpoch();
+  int drawn = 0;
+  for (int i = 0; i < 40; ++i, now += absl::Milliseconds(500)) {
+    const std::string text = table.Draw("a, 8 at once", rows, false, now, 80);
+    drawn += text.empty() ? 0 : 1;
+    EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+  }
+  EXPECT_EQ(drawn, 4);  // at 0, 5, 10 and 15 s
+  EXPECT_EQ(table.Draw("a, 8 at once", rows, true, now, 80),
+            "a, 8 at once: a: 1s of 30s; 8 running, 0 completed, 0 failed, 55 tokens, - tok/s, TTFT - ms, "
+            "ITL - ms; done\n");
+  EXPECT_NE(table.Draw("b, 8 at once", rows, false, now, 80), "");  // another phase
+}
+
+}  // namespace
+}  // namespace weir
