@@ -27,7 +27,7 @@ namespace weir {
 namespace {
 
 // Turns that are cancelled, sessions that are deleted, files that are written.
-constexpr absl::Duration kInterruptGrace = absl::Seconds(20);
+constexpr absl::Duration kInterruptGrace = absl::Seconds(30);
 constexpr int kColumns = 120;  // of a terminal that does not say
 
 int TerminalColumns() {

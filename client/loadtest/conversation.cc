@@ -1,5 +1,6 @@
 #include "client/loadtest/conversation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/session_id.h"
@@ -11,6 +12,8 @@ namespace {
 // A cancelled turn ends for us before it has ended on the server, whose session is busy until then.
 constexpr absl::Duration kDeleteAgainAfter = absl::Milliseconds(20);
 constexpr absl::Duration kDeleteFor = absl::Seconds(10);
+// They are answered at once or refused: a server that does neither must not keep the load test from its end.
+constexpr absl::Duration kSessionCallLimit = absl::Seconds(10);
 
 // Whether the server may have done what it did not say that it did.
 bool IsInDoubt(const absl::Status& status) {
@@ -31,10 +34,14 @@ void Conversation::Start(absl::Duration scheduled) {
   session_may_exist_ = true;
   phase_->Count(model_, [&](TrafficTally& tally) { tally.Sent(scheduled, phase_->loop_->Now()); });
   phase_->transport_->CreateSession(
-      phase_->workload_->models()[model_].name, session_, phase_->options_.timeout,
+      phase_->workload_->models()[model_].name, session_, SessionCallLimit(),
       [self = shared_from_this()](absl::Duration at, const absl::StatusOr<SessionFacts>& session) {
         self->Created(at, session.status());
       });
+}
+
+absl::Duration Conversation::SessionCallLimit() const {
+  return std::min(phase_->options_.timeout, kSessionCallLimit);
 }
 
 void Conversation::Created(absl::Duration at, const absl::Status& status) {
@@ -78,7 +85,7 @@ void Conversation::OnDelta(absl::Duration at, int64_t num_tokens, bool has_text)
     phase_->Count(model_, [&](TrafficTally& tally) { tally.Tokens(record_, at, num_tokens, first); });
 }
 
-void Conversation::OnEnd(absl::Duration at, const TurnEnd& end) {
+void Conversation::OnEnd(absl::Duration at, const TurnResult& end) {
   running_.reset();
   record_.End(at);
   const bool cancelled = phase_->stopping() && end.status.code() == absl::StatusCode::kCancelled;
@@ -116,7 +123,7 @@ void Conversation::End(absl::Duration at, const absl::Status& status) {
 
 void Conversation::Delete() {
   phase_->transport_->DeleteSession(
-      session_, phase_->options_.timeout,
+      session_, SessionCallLimit(),
       [self = shared_from_this()](absl::Duration at, const absl::Status& status) {
         self->Deleted(at, status);
       });

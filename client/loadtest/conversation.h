@@ -30,11 +30,12 @@ class Conversation final : public TurnObserver, public std::enable_shared_from_t
 
   void OnPromptInfo(absl::Duration at, int64_t prompt_tokens, int64_t reused_tokens) override;
   void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override;
-  void OnEnd(absl::Duration at, const TurnEnd& end) override;
+  void OnEnd(absl::Duration at, const TurnResult& end) override;
 
  private:
   enum class Stage { kCreating, kTurn, kThinking, kDeleting, kEnded };
 
+  absl::Duration SessionCallLimit() const;
   void Created(absl::Duration at, const absl::Status& status);
   void StartTurn(absl::Duration scheduled);
   void Think(absl::Duration until);

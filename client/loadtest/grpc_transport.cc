@@ -189,7 +189,7 @@ class GrpcTurn final : public PendingCall, public grpc::ClientReadReactor<v1::Ge
   v1::GenerateResponse response_;
   StreamCheck check_;
   absl::Status damage_;
-  TurnEnd end_;
+  TurnResult end_;
 };
 
 class GrpcRunningTurn final : public RunningTurn {

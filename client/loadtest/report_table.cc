@@ -54,10 +54,16 @@ std::string TrafficNotes(const std::string& model, const TrafficFigures& f) {
     text += fmt::format(
         "{}the server counted {} generated tokens, {} arrived: it has other clients, or turns were cut off\n",
         of, *f.server_generated_tokens, f.all_generated_tokens);
-  // A load test that sends late measures itself; latencies are counted from the schedule all the same.
-  if (f.send_lag_ms.p99 > 10)
+  if (f.completed > 0 && f.requests_per_second == 0)
+    text +=
+        fmt::format("{}no request was completed within the measured {} s: a longer --duration says more\n",
+                    of, ShortNumber(f.seconds));
+  // A load test that sends late measures itself; latencies are counted from the schedule all the same. A
+  // burst that begins a closed loop takes its time.
+  if (f.send_lag_ms.p99 > 10 && f.send_lag_ms.p99 > 0.1 * f.ttft_ms.p50)
     text += fmt::format(
-        "{}requests were sent late by the load test itself, 1 % of them by more than {} ms: it lacks a CPU\n",
+        "{}requests were sent late by the load test itself, 1 % of them by more than {} ms: it lacks a "
+        "processor\n",
         of, ShortNumber(f.send_lag_ms.p99));
   return text;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kLook = absl::Milliseconds(100);
 constexpr int kLooksPerDrawing = 5;
-constexpr absl::Duration kAskTimeout = absl::Seconds(10);
+constexpr absl::Duration kAskWhenInterrupted = absl::Seconds(2);  // somebody waits for the end
 constexpr std::string_view kModels = "models/";
 
 std::string_view IdOf(std::string_view name) {
@@ -180,7 +180,8 @@ class LoadtestRun {
     RunLoadPhase(name, &phase, hooks_, loop_);
     TrafficFigures all = phase.Figures();
     if (phase.lost().ok()) {
-      if (absl::StatusOr<v1::ServerInfo> info = AskServer(loop_, transport_); info.ok()) {
+      const absl::Duration patience = hooks_.interrupted() ? kAskWhenInterrupted : absl::Seconds(10);
+      if (absl::StatusOr<v1::ServerInfo> info = AskServer(loop_, transport_, patience); info.ok()) {
         info_ = *std::move(info);
         const auto after = ServerTokens(info_, workload.models());
         all.server_prompt_tokens = after.first - before.first;
@@ -260,9 +261,9 @@ void RunLoadPhase(const std::string& name, LoadPhase* phase, const LoadtestHooks
   hooks.live(name, phase->Live(), true);
 }
 
-absl::StatusOr<v1::ServerInfo> AskServer(Loop* loop, Transport* transport) {
+absl::StatusOr<v1::ServerInfo> AskServer(Loop* loop, Transport* transport, absl::Duration timeout) {
   absl::StatusOr<v1::ServerInfo> answer = absl::InternalError("the loop was stopped");
-  transport->GetServerInfo(kAskTimeout,
+  transport->GetServerInfo(timeout,
                            [&](absl::Duration, const absl::Status& status, const v1::ServerInfo& info) {
                              if (status.ok())
                                answer = info;

@@ -71,8 +71,9 @@ absl::StatusOr<LoadtestOutcome> RunLoadtest(const LoadtestOptions& options, cons
 // Runs `loop` until `phase` is done, calling the hooks. `name` is what the live table calls it.
 void RunLoadPhase(const std::string& name, LoadPhase* phase, const LoadtestHooks& hooks, Loop* loop);
 
-// Runs `loop` until the answer is there.
-absl::StatusOr<v1::ServerInfo> AskServer(Loop* loop, Transport* transport);
+// Runs `loop` until the answer is there, or `timeout` is over.
+absl::StatusOr<v1::ServerInfo> AskServer(Loop* loop, Transport* transport,
+                                         absl::Duration timeout = absl::Seconds(10));
 
 // The models that the options name, in their order. NOT_FOUND (kModelNotFound) lists those that there are;
 // INVALID_ARGUMENT when one is named twice.

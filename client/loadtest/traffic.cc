@@ -170,13 +170,13 @@ void TrafficPhase::Tick() {
 
 std::vector<LiveRow> TrafficPhase::Live() const {
   std::vector<LiveRow> rows;
-  const absl::Duration passed = loop_->Now() - start_;
+  const absl::Duration passed = std::min(loop_->Now() - start_, options_.duration);
   std::string progress = Whole(passed);
   if (options_.duration < absl::InfiniteDuration())
     progress += " of " + absl::FormatDuration(options_.duration);
   if (options_.conversations > 0) progress = fmt::format("{} of {}", started_, options_.conversations);
   if (passed < options_.warmup) progress += ", warm-up";
-  if (stopping_) progress += ", ending";
+  if (schedule_over_ && !finished_) progress += stopping_ ? ", ending" : ", draining";
   for (size_t i = 0; i < tallies_.size(); ++i) {
     const bool all = i >= workload_->models().size();
     rows.push_back({.what = all ? "all" : workload_->models()[i].name,

@@ -54,12 +54,16 @@ void TrafficTally::PromptTokens(absl::Duration scheduled, int64_t tokens) {
 
 void TrafficTally::Tokens(const TurnRecord& turn, absl::Duration at, int64_t tokens, bool first) {
   figures_.all_generated_tokens += tokens;
-  if (Counts(turn.scheduled())) figures_.generated_tokens += tokens;
+  const bool counts = Counts(turn.scheduled());
+  const int64_t ttft = Ns(at - turn.scheduled());
+  if (counts) figures_.generated_tokens += tokens;
+  // What a stream shows before it may break is seen; how long it takes as a whole is not.
+  if (counts && first) ttft_.Add(ttft);
   if (!InTime(at)) return;
   figures_.tokens_in_time += tokens;
   Second& second = SecondOf(at);
   second.tokens += tokens;
-  if (first && Counts(turn.scheduled())) second.ttft.push_back(Ns(at - turn.scheduled()));
+  if (counts && first) second.ttft.push_back(ttft);
 }
 
 void TrafficTally::Gap(absl::Duration scheduled, int64_t gap, int64_t times) {
@@ -85,8 +89,6 @@ void TrafficTally::Ended(const TurnRecord& turn, absl::Duration at, TurnOutcome 
   figures_.empty += outcome == TurnOutcome::kEmpty ? 1 : 0;
   figures_.failed += outcome == TurnOutcome::kFailed ? 1 : 0;
   figures_.cancelled += outcome == TurnOutcome::kCancelled ? 1 : 0;
-  // What a stream showed before it broke was seen; how long it took as a whole was not.
-  if (const auto ttft = turn.TimeToFirstToken()) ttft_.Add(Ns(*ttft));
   if (const auto first_text = turn.TimeToFirstText()) first_text_.Add(Ns(*first_text));
   if (!completed) return;
   e2e_.Add(Ns(*turn.EndToEnd()));

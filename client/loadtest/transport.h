@@ -34,7 +34,7 @@ struct TurnRequest {
 };
 
 // What a turn's last event says.
-struct TurnEnd {
+struct TurnResult {
   // As FromGrpc() of client/rpc_error.h makes it, with reason and retry advice where GetErrorDetails() finds
   // them. DATA_LOSS when the stream was not what the contract says. OK only after the finish message.
   absl::Status status;
@@ -54,7 +54,7 @@ class TurnObserver {
   // not a whole character yet.
   virtual void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) = 0;
   // Once, the last event; the observer may be destroyed in it.
-  virtual void OnEnd(absl::Duration at, const TurnEnd& end) = 0;
+  virtual void OnEnd(absl::Duration at, const TurnResult& end) = 0;
 };
 
 // A turn that was started. Dropping it neither ends the turn nor its events.

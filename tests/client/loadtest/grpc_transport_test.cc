@@ -62,7 +62,7 @@ class Recorder final : public TurnObserver {
     text |= has_text;
     if (on_token) on_token();
   }
-  void OnEnd(absl::Duration at, const TurnEnd& turn_end) override {
+  void OnEnd(absl::Duration at, const TurnResult& turn_end) override {
     Seen(at);
     end = turn_end;
     ++ends;
@@ -73,7 +73,7 @@ class Recorder final : public TurnObserver {
   int64_t prompt_tokens = -1, reused_tokens = -1, tokens = 0;
   bool text = false;
   int ends = 0;
-  TurnEnd end;
+  TurnResult end;
 
  private:
   void Seen(absl::Duration at) {
@@ -240,7 +240,7 @@ class CountingTurn final : public TurnObserver {
   CountingTurn(int* left, Loop* loop) : left_(left), loop_(loop) {}
   void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
   void OnDelta(absl::Duration, int64_t, bool) override {}
-  void OnEnd(absl::Duration, const TurnEnd& end) override {
+  void OnEnd(absl::Duration, const TurnResult& end) override {
     status = end.status;
     if (--*left_ == 0) loop_->Stop();
   }
