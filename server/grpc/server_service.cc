@@ -1,12 +1,9 @@
 #include "server/grpc/server_service.h"
 
-#include <unistd.h>
-
-#include <cstdio>
-
 #include "runtime/base/clock.h"
 #include "server/frontend/model_calls.h"
-#include "server/grpc/status.h"
+#include "server/grpc/frontend_task.h"
+#include "server/process_memory.h"
 
 namespace weir {
 namespace {
@@ -29,42 +26,41 @@ void FillUse(const RunnerStats& stats, const LoadedModel& model, v1::ModelUse* o
                             stats.kv_blocks_total * stats.kv_block_bytes);
 }
 
-}  // namespace
-
-int64_t ResidentBytes() {
-  long long size = 0, resident = 0;
-  if (std::FILE* file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%lld %lld", &size, &resident) != 2) resident = 0;
-    std::fclose(file);
-  }
-  return resident * sysconf(_SC_PAGESIZE);
+void FillMemory(const Device& device, v1::ServerInfo* out) {
+  const ProcessMemory memory = ReadProcessMemory();
+  out->set_process_resident_bytes(memory.resident);
+  out->set_process_proportional_bytes(memory.proportional);
+  out->set_process_anonymous_bytes(memory.anonymous);
+  out->set_device_allocated_bytes(device.allocated_bytes());
 }
 
-grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                       const v1::GetServerInfoRequest* /*request*/,
-                                                       v1::ServerInfo* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::StatusOr<AdmittedCall> call = gate_.Admit(*context);
-  if (!call.ok()) {
-    reactor->Finish(ToGrpc(call.status()));
-    return reactor;
-  }
-  const Frontend& frontend = *call->frontend;
-  Engine& engine = frontend.engine();
-  const Device& device = engine.device();
-  response->set_version(WEIR_VERSION);
-  response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(ToWallTime(start_time_)));
-  response->set_draining(engine.draining());
-  response->set_device(device.name());
-  response->set_compute_threads(frontend.options().compute_threads);
-  response->set_process_resident_bytes(ResidentBytes());
-  response->set_device_allocated_bytes(device.allocated_bytes());
-  response->set_snapshot_memory_bytes(engine.snapshot_budget().limit());
-  response->set_snapshot_memory_used_bytes(engine.snapshot_budget().used());
+absl::StatusOr<v1::ServerInfo> ServerInfoOf(const Frontend& frontend, absl::Time start_time) {
+  const Engine& engine = frontend.engine();
+  v1::ServerInfo info;
+  info.set_version(WEIR_VERSION);
+  info.mutable_start_time()->set_seconds(absl::ToUnixSeconds(ToWallTime(start_time)));
+  info.set_draining(engine.draining());
+  info.set_device(engine.device().name());
+  info.set_compute_threads(frontend.options().compute_threads);
+  FillMemory(engine.device(), &info);
+  info.set_snapshot_memory_bytes(frontend.engine().snapshot_budget().limit());
+  info.set_snapshot_memory_used_bytes(frontend.engine().snapshot_budget().used());
   const std::vector<RunnerStats> stats = engine.Stats();
-  for (size_t i = 0; i < stats.size(); ++i) FillUse(stats[i], frontend.models()[i], response->add_models());
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  for (size_t i = 0; i < stats.size(); ++i) FillUse(stats[i], frontend.models()[i], info.add_models());
+  return info;
+}
+
+}  // namespace
+
+// On one of the frontend's threads: the kernel counts this process's pages meanwhile.
+grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                       const v1::GetServerInfoRequest* request,
+                                                       v1::ServerInfo* response) {
+  return FrontendTask<v1::ServerInfo>::Start(
+      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      [start_time = start_time_](const Frontend& frontend, const CallInfo&, const std::atomic<bool>&) {
+        return ServerInfoOf(frontend, start_time);
+      });
 }
 
 }  // namespace weir

@@ -21,7 +21,4 @@ class ServerService final : public v1::Server::CallbackService {
   const absl::Time start_time_;
 };
 
-// Resident set of this process; 0 where /proc is not there.
-int64_t ResidentBytes();
-
 }  // namespace weir

@@ -343,7 +343,10 @@ TEST_F(Calls, ServerInfoCountsWhatIsHeldAndDone) {
   EXPECT_EQ(info.version(), WEIR_VERSION);
   EXPECT_EQ(info.device(), "cpu");
   EXPECT_EQ(info.compute_threads(), 1);
-  EXPECT_GT(info.process_resident_bytes(), 1 << 20);
+  EXPECT_GT(info.process_anonymous_bytes(), 1 << 20);
+  EXPECT_GE(info.process_proportional_bytes(), info.process_anonymous_bytes());
+  EXPECT_GE(info.process_resident_bytes(), info.process_proportional_bytes());
+  EXPECT_FALSE(info.has_device_used_bytes()) << "the CPU has no memory of its own";
   EXPECT_GT(info.device_allocated_bytes(), 0);
   EXPECT_FALSE(info.draining());
   ASSERT_EQ(info.models_size(), 2);
@@ -354,6 +357,21 @@ TEST_F(Calls, ServerInfoCountsWhatIsHeldAndDone) {
   EXPECT_EQ(info.models(1).prompt_tokens(), 3);
   EXPECT_EQ(info.models(1).generated_tokens(), 10);
   EXPECT_EQ(info.models(1).requests_running(), 0);
+}
+
+// The witness that a load test believes: it has to see what the process really takes.
+TEST_F(Calls, ServerInfoSeesMemoryThatIsTaken) {
+  const auto anonymous = [&] {
+    v1::ServerInfo info;
+    EXPECT_TRUE(
+        Call(fixture_.info(), &v1::Server::Stub::GetServerInfo, v1::GetServerInfoRequest(), &info).ok());
+    return info.process_anonymous_bytes();
+  };
+  const int64_t before = anonymous();
+  constexpr int64_t kBytes = 64 << 20;
+  const std::vector<char> taken(kBytes, 'x');
+  EXPECT_GE(anonymous() - before, kBytes - (4 << 20));
+  EXPECT_EQ(taken.back(), 'x');
 }
 
 }  // namespace
