@@ -55,7 +55,8 @@ v1::Model ModelToProto(const LoadedModel& model) {
   out.set_weight_bytes(model.weight_bytes);
   const std::string_view dtype = DTypeName(model.weight_dtype);
   out.set_weight_dtype(dtype.data(), dtype.size());
-  out.set_vocab_size(model.decoder->vocab_size());
+  // Embeddings may have more rows than the tokenizer has ids, which are all that a prompt may have.
+  out.set_vocab_size(std::min(model.decoder->vocab_size(), model.text->size()));
   out.set_has_tokenizer(model.tokenizer != nullptr);
   out.set_context_limit(model.decoder->context_limit());
   v1::StateCost* state = out.mutable_state();
