@@ -83,7 +83,8 @@ absl::StatusOr<LoadtestOutcome> RunOnServer(const LoadtestCommandOptions& option
                             .tls = connect.tls,
                             .api_key = connect.api_key,
                             .connect_timeout = connect.timeout,
-                            .connections = options.connections},
+                            .connections = options.connections,
+                            .session_ttl = options.session_ttl},
                            &loop, context->cancel());
   if (!transport.ok()) return Context::ConnectError(transport.status());
   const LoadtestHooks hooks = HooksOf(options, context);

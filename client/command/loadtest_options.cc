@@ -1,6 +1,5 @@
 #include "client/command/loadtest_options.h"
 
-#include <charconv>
 #include <cmath>
 #include <functional>
 #include <type_traits>
@@ -10,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
 #include "client/command/exit_status.h"
+#include "client/command/loadtest_growth_options.h"
 #include "client/command/number_option.h"
 #include "client/command/prompt_input.h"
 #include "fmt/format.h"
@@ -29,47 +29,14 @@ constexpr NumberRange<int> kConnections = {.low = 1, .high = 1'000};
 constexpr NumberRange<uint64_t> kSeeds = {};
 constexpr int64_t kDefaultPromptTokens = 64;
 constexpr int64_t kDefaultOutputTokens = 64;
+constexpr absl::Duration kIdleSessionTtl = absl::Hours(1);
 constexpr absl::Duration kDefaultDuration = absl::Seconds(30);
-
-template <class T>
-T Number(const std::string& option, std::string_view text, const NumberRange<T>& range) {
-  T value{};
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end || !range.Has(value))
-    throw CLI::ValidationError(option, fmt::format("{} is not {}", Quoted(text), range.Text()));
-  return value;
-}
-
-std::vector<std::string> SplitAtCommas(const std::string& text) {
-  std::vector<std::string> parts(1);
-  for (const char c : text) {
-    if (c == ',')
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  return parts;
-}
-
-template <class T>
-CLI::Option* AddNumberList(CLI::App* app, const std::string& name, const char* type, NumberRange<T> range,
-                           std::vector<T>* out, const std::string& help) {
-  return app
-      ->add_option_function<std::string>(
-          name,
-          [name, range, out](const std::string& text) {
-            out->clear();
-            for (const std::string& part : SplitAtCommas(text)) out->push_back(Number<T>(name, part, range));
-          },
-          help)
-      ->type_name(type);
-}
 
 void AddWeightedModel(const std::string& text, std::vector<WeightedModel>* models) {
   const size_t sign = text.rfind('=');
   WeightedModel model = {.name = text.substr(0, sign), .weight = 1};
-  if (sign != std::string::npos) model.weight = Number<double>("-m,--model", text.substr(sign + 1), kWeights);
+  if (sign != std::string::npos)
+    model.weight = ParseNumber<double>("-m,--model", text.substr(sign + 1), kWeights);
   if (model.name.empty())
     throw CLI::ValidationError("-m,--model", Quoted(text) + " names no model; write MODEL or MODEL=WEIGHT");
   models->push_back(std::move(model));
@@ -193,6 +160,11 @@ void AddRequests(CLI::App* app, LoadtestCommandOptions* options) {
                              app, "--think", [run](absl::Duration v) { run->phase.think = v; },
                              "With --turns: from the end of a turn to the next one. Default: none.")
                              ->group(group);
+  AddTimeOption(
+      app, "--session-ttl", [options](absl::Duration v) { options->session_ttl = v; },
+      "After so long without use the server drops a session of this test. Default: 1h with --positions or "
+      "--capacity, else the server's.")
+      ->group(group);
   AddNumberOption<uint64_t>(
       app, "--seed", "N", kSeeds, [run](uint64_t v) { run->workload.seed = v; },
       "Prompts, lengths, arrivals and sampling are functions of it. Default: 0.")
@@ -243,11 +215,23 @@ void AddOutput(CLI::App* app, LoadtestCommandOptions* options) {
 
 }  // namespace
 
+std::vector<std::string> SplitAtCommas(const std::string& text) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == ',')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
 void AddLoadtestOptions(CLI::App* app, LoadtestCommandOptions* options) {
   AddModels(app, &options->run);
   AddLoad(app, options);
   AddRequests(app, options);
   AddVerdict(app, &options->run);
+  options->growth_given = AddGrowthOptions(app, &options->run);
   AddOutput(app, options);
 }
 
@@ -264,6 +248,13 @@ absl::Status CompleteLoadtestOptions(LoadtestCommandOptions* options) {
     return UsageError("--prompts has lengths of its own: leave out --prompt-tokens");
   if (given(options->think_given) && run.workload.turns == 1)
     return UsageError("--think is between the turns of a session: give --turns, too");
+  WEIR_RETURN_IF_ERROR(CompleteGrowthOptions(options->growth_given, &run));
+  if (run.capacity || !run.growth.positions.empty())
+    run.traffic = given(options->concurrency_given) || given(options->rate_given) ||
+                  given(options->duration_given) || given(options->requests_given);
+  // While others are made, or have their turn, a session does nothing for long.
+  const bool idle = run.capacity || !run.growth.positions.empty();
+  if (idle && options->session_ttl == absl::ZeroDuration()) options->session_ttl = kIdleSessionTtl;
   if (!given(options->duration_given) && !given(options->requests_given))
     run.phase.duration = kDefaultDuration;
   if (run.phase.warmup >= run.phase.duration)

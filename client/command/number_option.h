@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "CLI/App.hpp"
@@ -33,16 +34,22 @@ struct NumberRange {
   }
 };
 
+// What `text` says as the value of option `name`; throws CLI::ValidationError unless it is in the range.
+template <class T>
+T ParseNumber(const std::string& name, std::string_view text, const NumberRange<T>& range) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end || !range.Has(value))
+    throw CLI::ValidationError(name, fmt::format("{} is not {}", Quoted(text), range.Text()));
+  return value;
+}
+
 template <class T>
 CLI::Option* AddNumberOption(CLI::App* app, const std::string& name, const char* type, NumberRange<T> range,
                              std::function<void(T)> set, const std::string& help) {
   const auto parse = [name, range, set = std::move(set)](const std::string& text) {
-    T value{};
-    const char* const end = text.data() + text.size();
-    const auto result = std::from_chars(text.data(), end, value);
-    if (result.ec != std::errc() || result.ptr != end || !range.Has(value))
-      throw CLI::ValidationError(name, fmt::format("{} is not {}", Quoted(text), range.Text()));
-    set(value);
+    set(ParseNumber<T>(name, text, range));
   };
   return app->add_option_function<std::string>(name, parse, help)->type_name(type);
 }

@@ -271,6 +271,8 @@ class GrpcTransport final : public Transport {
     v1::CreateSessionRequest request;
     request.set_session_id(session);
     request.mutable_session()->set_model(ModelResource(model));
+    if (options_.session_ttl > absl::ZeroDuration())
+      request.mutable_session()->mutable_ttl()->set_seconds(absl::ToInt64Seconds(options_.session_ttl));
     CallSession([](auto* stub, auto... arguments) { stub->CreateSession(arguments...); }, std::move(request),
                 session, timeout, std::move(done));
   }

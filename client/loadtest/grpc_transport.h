@@ -21,6 +21,8 @@ struct GrpcTransportOptions {
   // Connections to begin with. More are opened when each has 1,000 calls, which is where proxies and servers
   // commonly draw the line (gRPC would let further calls wait without a word).
   int connections = 4;
+  // Idle time to live of the sessions that are made; zero: the server's default.
+  absl::Duration session_ttl;
 };
 
 // By gRPC's callback API: a message is stamped with the time and counted on the thread of gRPC that brings

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "client/loadtest/capacity_figures.h"
 #include "client/loadtest/distribution.h"
+#include "client/loadtest/growth_figures.h"
+#include "client/loadtest/state_shape.h"
 
 namespace weir {
 
@@ -77,6 +80,9 @@ struct ModelReport {
   int64_t block_bytes = 0;
   int64_t block_tokens = 0;
   std::vector<TrafficFigures> traffic;
+  std::optional<GrowthFigures> growth;
+  std::vector<BreakEven> break_even;  // of constant state, against each model whose state grows
+  std::optional<CapacityFigures> capacity;
 };
 
 struct ReportLimits {

@@ -2,6 +2,8 @@
 
 #include <optional>
 
+#include "client/loadtest/growth_report.h"
+
 namespace weir {
 namespace {
 
@@ -80,7 +82,10 @@ ReportObject ModelJson(const ModelReport& model) {
             {"fixed_bytes", model.fixed_bytes},
             {"block_bytes", model.block_bytes},
             {"block_tokens", model.block_tokens}}},
-          {"traffic", std::move(traffic)}};
+          {"traffic", std::move(traffic)},
+          {"growth", model.growth ? GrowthJson(*model.growth) : nullptr},
+          {"break_even", BreakEvenJson(model.break_even)},
+          {"capacity", model.capacity ? CapacityJson(*model.capacity) : nullptr}};
 }
 
 ReportObject MixedJson(const std::vector<MixedFigures>& mixed) {

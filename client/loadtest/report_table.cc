@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "client/loadtest/growth_report.h"
 #include "client/loadtest/text_table.h"
 #include "fmt/format.h"
 
@@ -94,6 +95,12 @@ std::string ReportTable(const Report& report) {
                                  report.server_address, report.server_version, report.server_device,
                                  report.server_compute_threads, report.seed, report.seconds);
   text += TrafficTable(report);
+  for (const ModelReport& model : report.models) {
+    if (model.growth) text += GrowthText(model.name, *model.growth);
+    if (model.capacity) text += CapacityText(model.name, *model.capacity);
+  }
+  for (const ModelReport& model : report.models)
+    text += BreakEvenText(model.name, model.fixed_bytes, model.break_even);
   return text;
 }
 

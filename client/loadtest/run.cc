@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "client/loadtest/run_growth.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "runtime/base/clock.h"
@@ -60,7 +61,10 @@ ModelReport Described(const v1::Model& model) {
           .fixed_bytes = model.state().fixed_bytes(),
           .block_bytes = model.state().block_bytes(),
           .block_tokens = model.state().block_tokens(),
-          .traffic = {}};
+          .traffic = {},
+          .growth = {},
+          .break_even = {},
+          .capacity = {}};
 }
 
 WorkloadModel Drawn(const v1::Model& model, double weight) {
@@ -129,7 +133,10 @@ class LoadtestRun {
     report.server_compute_threads = info_.compute_threads();
     report.limits = LimitsOf(options_.phase.limits);
     for (const v1::Model& model : models_) report.models.push_back(Described(model));
+    FindBreakEvens(&report.models);
     if (options_.traffic) RunTraffic();
+    for (size_t m = 0; m < models_.size(); ++m)
+      RunGrowthAndCapacity(models_[m].vocab_size(), &report.models[m]);
     report.seconds = absl::ToDoubleSeconds(loop_->Now() - start);
     return std::move(outcome_);
   }
@@ -154,6 +161,26 @@ class LoadtestRun {
     for (size_t m = 0; m < (mixed() ? 1 : models_.size()); ++m)
       for (const Load& load : Sweep(options_))
         if (going()) RunTrafficPhase(m, load);
+  }
+
+  // What a model shows by itself, besides traffic.
+  void RunGrowthAndCapacity(int32_t vocab_size, ModelReport* model) {
+    std::vector<std::string>* failures = &outcome_.report.failures;
+    const uint64_t seed = options_.workload.seed;
+    if (going() && !options_.growth.positions.empty()) {
+      GrowthOptions growth = options_.growth;
+      growth.seed = seed;
+      NoteEnd(RunGrowth(std::move(growth), vocab_size, hooks_, loop_, transport_, model, failures));
+    }
+    if (going() && options_.capacity)
+      NoteEnd(RunCapacity(vocab_size, seed, hooks_, loop_, transport_, model, failures));
+  }
+
+  void NoteEnd(const absl::Status& lost) {
+    if (!lost.ok())
+      outcome_.ended_early = lost;
+    else if (hooks_.interrupted())
+      outcome_.ended_early = absl::CancelledError("interrupted");
   }
 
   Workload WorkloadOf(size_t model) const {

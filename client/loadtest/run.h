@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/loadtest/growth.h"
 #include "client/loadtest/loop.h"
 #include "client/loadtest/phase.h"
 #include "client/loadtest/report.h"
@@ -43,6 +44,10 @@ struct LoadtestOptions {
   ArrivalKind open_arrivals = ArrivalKind::kPoisson;
   // But for its models.
   WorkloadOptions workload;
+
+  GrowthOptions
+      growth;  // only where it has positions; the model, and what it says of itself, is set at the time
+  bool capacity = false;
 
   bool fail_on_empty = false;
   bool fail_on_error = false;

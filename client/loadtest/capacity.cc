@@ -1,0 +1,200 @@
+#include "client/loadtest/capacity.h"
+
+#include <limits>
+#include <utility>
+
+#include "client/loadtest/fan_out.h"
+#include "client/loadtest/seeded_draws.h"
+#include "client/loadtest/turn_record.h"
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "weir/v1/server_info.pb.h"
+
+namespace weir {
+namespace {
+
+std::string ReasonOrCode(const absl::Status& status) {
+  const std::string reason = GetErrorDetails(status).reason;
+  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+}
+
+}  // namespace
+
+class CapacityPhase::Turn final : public TurnObserver {
+ public:
+  Turn(absl::Duration at, std::function<void(const TurnRecord&, const TurnEnd&)> ended)
+      : record_(at), ended_(std::move(ended)) {}
+  void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
+  void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override {
+    record_.Delta(at, num_tokens, has_text, [](int64_t, int64_t) {});
+  }
+  void OnEnd(absl::Duration, const TurnEnd& end) override {
+    const auto ended = std::move(ended_);
+    ended(record_, end);  // this may be gone afterwards
+  }
+
+  std::unique_ptr<RunningTurn> handle;
+
+ private:
+  TurnRecord record_;
+  std::function<void(const TurnRecord&, const TurnEnd&)> ended_;
+};
+
+CapacityPhase::CapacityPhase(CapacityOptions options, Loop* loop, Transport* transport)
+    : options_(std::move(options)),
+      loop_(loop),
+      transport_(transport),
+      pool_(options_.model, loop, transport) {}
+
+CapacityPhase::~CapacityPhase() = default;
+
+void CapacityPhase::Start(LoopTask done) {
+  done_ = std::move(done);
+  ReadServer([this](const MemorySample&, int64_t slots_total, int64_t slots_free, int64_t) {
+    figures_.slots = slots_total;
+    figures_.slots_free = slots_free;
+    Open(slots_free);
+  });
+}
+
+void CapacityPhase::Interrupt() {
+  interrupted_ = true;
+  for (const auto& turn : turns_)
+    if (turn != nullptr && turn->handle != nullptr) turn->handle->Cancel();
+}
+
+void CapacityPhase::Fail(std::string why) {
+  if (figures_.failure.empty()) figures_.failure = std::move(why);
+}
+
+void CapacityPhase::ReadServer(WithSample then) {
+  transport_->GetServerInfo(kShortCall, [this, then = std::move(then)](absl::Duration,
+                                                                       const absl::Status& status,
+                                                                       const v1::ServerInfo& info) {
+    const absl::StatusOr<MemorySample> sample = status.ok() ? ReadWitnesses(info, options_.model) : status;
+    if (!sample.ok())
+      Fail(fmt::format("no answer of the server: {}", std::string(sample.status().message())));
+    if (Stopping()) return Finish();
+    for (const v1::ModelUse& use : info.models())
+      if (use.model().name() == "models/" + options_.model)
+        return then(*sample, use.slots_total(), use.slots_free(), use.steps());
+  });
+}
+
+void CapacityPhase::Open(int64_t slots_free) {
+  const absl::Duration start = loop_->Now();
+  pool_.Create(
+      std::numeric_limits<int64_t>::max(), [this] { return Stopping(); },
+      [this](absl::Duration took) { create_.Add(absl::ToInt64Nanoseconds(took)); },
+      [this, start, slots_free] {
+        figures_.sessions = pool_.size();
+        figures_.create_seconds = absl::ToDoubleSeconds(loop_->Now() - start);
+        figures_.create_ms = create_.Summary(1e6);
+        if (Stopping()) return Finish();
+        figures_.refused_with = ReasonOrCode(pool_.refused());
+        figures_.refused_message = std::string(pool_.refused().message());
+        if (!absl::IsResourceExhausted(pool_.refused()))
+          Fail(fmt::format("session {} failed, and not for want of room: {}", pool_.size() + 1,
+                           figures_.refused_message));
+        else if (pool_.size() != slots_free)
+          Fail(fmt::format("the server said that {} slots are free, and took {} sessions ({})", slots_free,
+                           pool_.size(), figures_.refused_with));
+        ReadServer([this](const MemorySample& sample, int64_t, int64_t, int64_t steps) {
+          figures_.arena_bytes = sample.arena;
+          figures_.resident_bytes = sample.resident;
+          Generate(steps);
+        });
+      });
+}
+
+void CapacityPhase::Generate(int64_t steps_before) {
+  const absl::Duration start = loop_->Now();
+  turns_.resize(static_cast<size_t>(pool_.size()));
+  FanOut::Run(
+      pool_.size(), kCallsAtOnce,
+      [this](int64_t index, std::function<void()> done) { StartTurn(index, std::move(done)); },
+      [this] { return interrupted_; },
+      [this, start, steps_before] {
+        figures_.generate_seconds = absl::ToDoubleSeconds(loop_->Now() - start);
+        figures_.first_token_ms = first_token_.Summary(1e6);
+        ReadServer([this, steps_before](const MemorySample&, int64_t, int64_t, int64_t steps) {
+          figures_.steps = steps - steps_before;
+          if (figures_.steps > 0)
+            figures_.step_ms = 1e3 * figures_.generate_seconds / static_cast<double>(figures_.steps);
+          OneMore();
+        });
+      });
+}
+
+void CapacityPhase::StartTurn(int64_t index, std::function<void()> done) {
+  SeededDraws draws(options_.seed, SeededDraws::Purpose::kPrompt, static_cast<uint64_t>(index));
+  TurnRequest request;
+  request.session = pool_.id(index);
+  request.prompt.token_ids = {static_cast<int32_t>(draws.Below(static_cast<uint64_t>(options_.vocab_size)))};
+  request.max_tokens = 1;
+  request.seed = options_.seed;
+  ++running_;
+  auto& turn = turns_[static_cast<size_t>(index)];
+  turn = std::make_unique<Turn>(
+      loop_->Now(), [this, index, done = std::move(done)](const TurnRecord& record, const TurnEnd& end) {
+        if (const auto first = record.TimeToFirstToken()) first_token_.Add(absl::ToInt64Nanoseconds(*first));
+        if (record.tokens() > 0) ++figures_.with_token;
+        if (!end.status.ok() && !interrupted_ && errors_++ == 0)
+          Fail(fmt::format("a session generated nothing: {}", std::string(end.status.message())));
+        --running_;
+        turns_[static_cast<size_t>(index)].reset();
+        done();
+      });
+  turn->handle = transport_->StartTurn(std::move(request), turn.get());
+}
+
+void CapacityPhase::OneMore() {
+  if (figures_.with_token != figures_.sessions)
+    Fail(fmt::format("{} of {} sessions generated a token", figures_.with_token, figures_.sessions));
+  pool_.CreateOne([this](const absl::Status& status, absl::Duration) {
+    figures_.refused_again = absl::IsResourceExhausted(status);
+    if (status.ok()) Fail("a session beyond the last was accepted");
+    if (!status.ok() && !figures_.refused_again) Fail(std::string(status.message()));
+    if (Stopping()) return Finish();
+    DeleteOne();
+  });
+}
+
+void CapacityPhase::DeleteOne() {
+  pool_.DeleteLast([this](const absl::Status& status) {
+    if (!status.ok()) Fail(fmt::format("a session could not be deleted: {}", std::string(status.message())));
+    if (Stopping()) return Finish();
+    pool_.CreateOne([this](const absl::Status& again, absl::Duration) {
+      figures_.accepted_after_delete = again.ok();
+      if (!again.ok())
+        Fail(fmt::format("no session was accepted after one was deleted: {}", std::string(again.message())));
+      Finish();
+    });
+  });
+}
+
+void CapacityPhase::Finish() {
+  pool_.DeleteAll([this] {
+    if (interrupted_)
+      figures_.failure = "interrupted";
+    else if (pool_.left_behind() > 0)
+      Fail(fmt::format("{} sessions could not be deleted: {}", pool_.left_behind(),
+                       std::string(pool_.why_left().message())));
+    loop_->Post(std::move(done_));
+  });
+}
+
+std::vector<LiveRow> CapacityPhase::Live() const {
+  LiveRow row;
+  row.what = fmt::format("{}, capacity", options_.model);
+  row.progress = figures_.sessions == 0
+                     ? fmt::format("{} sessions open", pool_.size())
+                     : fmt::format("{} of {} have a token", figures_.with_token, figures_.sessions);
+  row.running = running_;
+  row.completed = figures_.with_token;
+  row.failed = errors_;
+  row.tokens = figures_.with_token;
+  return {row};
+}
+
+}  // namespace weir

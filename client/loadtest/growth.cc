@@ -1,0 +1,330 @@
+#include "client/loadtest/growth.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "client/loadtest/fan_out.h"
+#include "client/loadtest/seeded_draws.h"
+#include "fmt/format.h"
+#include "runtime/base/error.h"
+#include "weir/v1/server_info.pb.h"
+
+namespace weir {
+namespace {
+
+constexpr int64_t kLargestPiece = 4096;
+constexpr int64_t kSmallestPiece = 64;
+constexpr int64_t kTurnsWanted = 128;    // between the first position and the last
+constexpr int64_t kLeastWarmRounds = 2;  // of whole pieces, not measured
+constexpr int64_t kWarmShare = 16;
+constexpr int kSampleAttempts = 3;
+constexpr absl::Duration kSampleAgain = absl::Milliseconds(200);
+
+// Ids that a prompt of the seed has at these positions of a session.
+std::vector<int32_t> SyntheticIds(const GrowthOptions& options, int64_t session, int64_t position,
+                                  int64_t count) {
+  SeededDraws draws(options.seed, SeededDraws::Purpose::kPrompt,
+                    (static_cast<uint64_t>(session) << 40) + static_cast<uint64_t>(position));
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = static_cast<int32_t>(draws.Below(static_cast<uint64_t>(options.vocab_size)));
+  return ids;
+}
+
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || GetErrorDetails(status).reason == "CONTEXT_LIMIT_EXCEEDED";
+}
+
+}  // namespace
+
+absl::Status CheckGrowthOptions(const GrowthOptions& options) {
+  if (options.sessions < 1) return absl::InvalidArgumentError("growth needs at least one session");
+  if (options.positions.empty()) return absl::InvalidArgumentError("growth needs at least one position");
+  if (options.vocab_size < 1)
+    return absl::InvalidArgumentError("growth needs the size of the model's vocabulary");
+  int64_t from = 0;
+  for (const int64_t position : options.positions) {
+    const int64_t least = from == 0 ? 1 : from + std::max<int64_t>(options.latency_tokens, 1);
+    if (position < least)
+      return absl::InvalidArgumentError(fmt::format(
+          "positions have to rise, by {} at least, which are generated at each: {} comes after {}",
+          std::max<int64_t>(options.latency_tokens, 1), position, from));
+    from = position;
+  }
+  return absl::OkStatus();
+}
+
+int64_t GrowthPiece(const std::vector<int64_t>& positions) {
+  const int64_t way = positions.back() - positions.front();
+  const int64_t wanted = std::clamp(way / kTurnsWanted, kSmallestPiece, kLargestPiece);
+  return std::max<int64_t>(std::min(wanted, positions.front()), 1);
+}
+
+// One turn of one session.
+class GrowthPhase::Turn final : public TurnObserver {
+ public:
+  Turn(absl::Duration at, LatencyHistogram* gaps, std::function<void(const TurnEnd&)> ended)
+      : record_(at), gaps_(gaps), ended_(std::move(ended)) {}
+  void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
+  void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override {
+    record_.Delta(at, num_tokens, has_text, [this](int64_t gap, int64_t times) {
+      if (gaps_ != nullptr) gaps_->Add(gap, times);
+    });
+  }
+  void OnEnd(absl::Duration, const TurnEnd& end) override {
+    const std::function<void(const TurnEnd&)> ended = std::move(ended_);
+    ended(end);  // this may be gone now
+  }
+  int64_t tokens() const { return record_.tokens(); }
+
+  std::unique_ptr<RunningTurn> handle;
+
+ private:
+  TurnRecord record_;
+  LatencyHistogram* const gaps_;
+  std::function<void(const TurnEnd&)> ended_;
+};
+
+GrowthPhase::GrowthPhase(GrowthOptions options, Loop* loop, Transport* transport)
+    : options_(std::move(options)),
+      piece_(options_.piece > 0 ? options_.piece : GrowthPiece(options_.positions)),
+      warm_rounds_(std::max(kLeastWarmRounds,
+                            (options_.positions.back() - options_.positions.front()) / piece_ / kWarmShare)),
+      loop_(loop),
+      transport_(transport),
+      pool_(options_.model, loop, transport) {
+  figures_.sessions = options_.sessions;
+  figures_.by_append = options_.by_append;
+  figures_.last_position = options_.positions.back();
+}
+
+GrowthPhase::~GrowthPhase() { *alive_ = false; }
+
+void GrowthPhase::Start(LoopTask done) {
+  done_ = std::move(done);
+  pool_.Create(
+      options_.sessions, [this] { return interrupted_; }, [](absl::Duration) {}, [this] { Begin(); });
+}
+
+void GrowthPhase::Interrupt() {
+  interrupted_ = true;
+  for (const auto& turn : turns_)
+    if (turn != nullptr && turn->handle != nullptr) turn->handle->Cancel();
+}
+
+void GrowthPhase::Then(void (GrowthPhase::*step)()) {
+  if (Stopping())
+    Finish();
+  else
+    (this->*step)();
+}
+
+void GrowthPhase::StopWith(int64_t position, const absl::Status& status) {
+  if (Stopping()) return;
+  const std::string reason = GetErrorDetails(status).reason;
+  figures_.stopped = GrowthStop{position, reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
+                                std::string(status.message()), IsRefusal(status)};
+}
+
+void GrowthPhase::Begin() {
+  positions_.assign(static_cast<size_t>(pool_.size()), 0);
+  turns_.resize(positions_.size());
+  if (!pool_.refused().ok()) StopWith(0, pool_.refused());
+  // From here on one timer looks at memory until the phase ends.
+  SampleWhileRunning();
+  Then(&GrowthPhase::NextRound);
+}
+
+// --- the way to the next position ---
+
+void GrowthPhase::NextRound() {
+  const int64_t target = options_.positions[mark_];
+  const int64_t left = target - positions_.front();
+  const int64_t tokens = std::min(piece_, left);
+  if (tokens <= 0) return AtPosition();
+  if (first_position_passed_ && tokens == piece_) ++full_rounds_;
+  // A session that has nothing yet needs a token to go on from.
+  const int64_t prompt = options_.by_append ? tokens : positions_.front() == 0 ? 1 : 0;
+  RunTurns(prompt, tokens - prompt, nullptr, [this] { AfterRound(); });
+}
+
+void GrowthPhase::AfterRound() {
+  SampleAtRest(kSampleAttempts, [this] { ReadAccounting(1, [this] { Then(&GrowthPhase::NextRound); }); });
+}
+
+void GrowthPhase::AtPosition() {
+  point_ = GrowthPoint();
+  point_.position = options_.positions[mark_];
+  point_.sample = *rest_;
+  ReadAccounting(pool_.size(), [this] { Then(&GrowthPhase::MeasureLatency); });
+}
+
+void GrowthPhase::MeasureLatency() {
+  gaps_ = LatencyHistogram();
+  if (options_.latency_tokens == 0) return AfterLatency();
+  RunTurns(0, options_.latency_tokens, &gaps_, [this] { AfterLatency(); });
+}
+
+void GrowthPhase::AfterLatency() {
+  point_.itl_ms = gaps_.Summary(1e6);
+  figures_.points.push_back(point_);
+  first_position_passed_ = true;
+  ++mark_;
+  SampleAtRest(kSampleAttempts, [this] {
+    if (mark_ == options_.positions.size()) return Finish();
+    Then(&GrowthPhase::NextRound);
+  });
+}
+
+// --- turns ---
+
+void GrowthPhase::RunTurns(int64_t prompt, int64_t generate, LatencyHistogram* gaps, LoopTask finished) {
+  running_ = true;
+  round_target_ = TokensNow() + (prompt + generate) * pool_.size();
+  FanOut::Run(
+      pool_.size(), kCallsAtOnce,
+      [=, this](int64_t index, std::function<void()> done) {
+        StartTurn(index, prompt, generate, gaps, std::move(done));
+      },
+      [this] { return Stopping(); },
+      [this, finished = std::move(finished)]() mutable {
+        running_ = false;
+        finished();
+      });
+}
+
+void GrowthPhase::StartTurn(int64_t index, int64_t prompt, int64_t generate, LatencyHistogram* gaps,
+                            std::function<void()> done) {
+  const int64_t position = positions_[static_cast<size_t>(index)];
+  TurnRequest request;
+  request.session = pool_.id(index);
+  request.prompt.token_ids = SyntheticIds(options_, index, position, prompt);
+  request.max_tokens = generate;
+  request.seed = options_.seed;
+  auto& turn = turns_[static_cast<size_t>(index)];
+  turn = std::make_unique<Turn>(loop_->Now(), gaps, [=, this, done = std::move(done)](const TurnEnd& end) {
+    EndTurn(index, position + prompt + generate, end);
+    done();
+  });
+  turn->handle = transport_->StartTurn(std::move(request), turn.get());
+}
+
+void GrowthPhase::EndTurn(int64_t index, int64_t expected, const TurnEnd& end) {
+  turns_[static_cast<size_t>(index)].reset();
+  int64_t& position = positions_[static_cast<size_t>(index)];
+  if (!end.status.ok()) return StopWith(position, end.status);
+  position = end.position;
+  if (position == expected) return;
+  if (position < expected)  // the only other end of a turn that ignores end-of-sequence ids
+    return StopWith(position, MakeError(absl::StatusCode::kResourceExhausted, "CONTEXT_LIMIT_EXCEEDED",
+                                        "the model's context limit was reached"));
+  StopWith(position,
+           MakeError(absl::StatusCode::kAborted, "POSITION_MISMATCH",
+                     fmt::format("session '{}' stands at position {}, not at {}: somebody else uses it",
+                                 pool_.id(index), position, expected)));
+}
+
+// --- witnesses ---
+
+int64_t GrowthPhase::TokensNow() const {
+  return std::accumulate(positions_.begin(), positions_.end(), int64_t{0});
+}
+
+void GrowthPhase::SampleAtRest(int attempts, LoopTask then) {
+  transport_->GetServerInfo(
+      kShortCall, [this, attempts, then = std::move(then)](absl::Duration at, const absl::Status& status,
+                                                           const v1::ServerInfo& info) mutable {
+        absl::StatusOr<MemorySample> sample = status.ok() ? ReadWitnesses(info, options_.model) : status;
+        if (!sample.ok()) {
+          if (attempts > 1 && !Stopping()) {
+            loop_->At(at + kSampleAgain, [this, attempts, then = std::move(then)]() mutable {
+              SampleAtRest(attempts - 1, std::move(then));
+            });
+            return;
+          }
+          StopWith(positions_.empty() ? 0 : positions_.front(), sample.status());
+          return then();
+        }
+        sample->at = at;
+        sample->tokens = TokensNow();
+        sample->at_rest = true;
+        sample->measured = full_rounds_ >= warm_rounds_;
+        rest_ = *sample;
+        figures_.samples.push_back(*sample);
+        then();
+      });
+}
+
+void GrowthPhase::SampleWhileRunning() {
+  loop_->At(loop_->Now() + options_.sample_interval, [this, alive = alive_] {
+    if (!*alive) return;
+    SampleWhileRunning();
+    if (!running_ || sampling_) return;
+    sampling_ = true;
+    transport_->GetServerInfo(kShortCall, [this, alive](absl::Duration at, const absl::Status& status,
+                                                        const v1::ServerInfo& info) {
+      if (!*alive) return;
+      sampling_ = false;
+      if (!running_ || !status.ok()) return;
+      absl::StatusOr<MemorySample> sample = ReadWitnesses(info, options_.model);
+      if (!sample.ok()) return;
+      sample->at = at;
+      // What the server has computed since it was last at rest; another client's tokens may be among them.
+      const int64_t done = TokensNow();
+      const int64_t computed = rest_ ? rest_->tokens + sample->server_tokens - rest_->server_tokens : done;
+      sample->tokens = std::clamp(computed, done, std::max(done, round_target_));
+      figures_.samples.push_back(*sample);
+    });
+  });
+}
+
+void GrowthPhase::ReadAccounting(int64_t count, LoopTask then) {
+  FanOut::Run(
+      count, kCallsAtOnce,
+      [this](int64_t index, std::function<void()> done) {
+        transport_->GetSession(pool_.id(index), kShortCall,
+                               [this, index, done = std::move(done)](
+                                   absl::Duration, const absl::StatusOr<SessionFacts>& session) {
+                                 if (!session.ok()) {
+                                   StopWith(positions_[static_cast<size_t>(index)], session.status());
+                                 } else {
+                                   figures_.accounted.push_back({session->position, session->state_bytes});
+                                   point_.session_bytes =
+                                       std::max(point_.session_bytes, session->state_bytes);
+                                 }
+                                 done();
+                               });
+      },
+      [this] { return Stopping(); }, std::move(then));
+}
+
+// --- the end ---
+
+void GrowthPhase::Finish() {
+  *alive_ = false;
+  pool_.DeleteAll([this] {
+    JudgeGrowth(options_.shape, &figures_);
+    if (interrupted_) {
+      figures_.verdict = GrowthVerdict::kUndecided;
+      figures_.why = figures_.failure = "interrupted";
+    } else if (pool_.left_behind() > 0 && figures_.failure.empty()) {
+      figures_.failure = fmt::format("{} sessions could not be deleted: {}", pool_.left_behind(),
+                                     std::string(pool_.why_left().message()));
+    }
+    loop_->Post(std::move(done_));
+  });
+}
+
+std::vector<LiveRow> GrowthPhase::Live() const {
+  LiveRow row;
+  row.what = fmt::format("{}, growth of {} sessions", options_.model, options_.sessions);
+  const int64_t position = positions_.empty() ? 0 : *std::min_element(positions_.begin(), positions_.end());
+  row.progress = fmt::format("position {} of {}", position, options_.positions.back());
+  row.running = std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) { return turn != nullptr; });
+  row.tokens = TokensNow();
+  for (const auto& turn : turns_)
+    if (turn != nullptr) row.tokens += turn->tokens();
+  return {row};
+}
+
+}  // namespace weir

@@ -1,0 +1,211 @@
+#include "client/loadtest/growth_report.h"
+
+#include <utility>
+
+#include "client/loadtest/report_json.h"
+#include "client/loadtest/text_table.h"
+#include "fmt/format.h"
+
+namespace weir {
+namespace {
+
+using GrowthObject = nlohmann::ordered_json;
+
+template <class T>
+GrowthObject ValueOrNull(const std::optional<T>& value) {
+  return value ? GrowthObject(*value) : GrowthObject(nullptr);
+}
+
+// 0 stands for a figure that the server does not tell.
+GrowthObject KnownOrNull(int64_t bytes) { return bytes > 0 ? GrowthObject(bytes) : GrowthObject(nullptr); }
+
+GrowthObject SlopeJson(const std::optional<Slope>& slope) {
+  if (!slope) return nullptr;
+  return {{"bytes_per_token", slope->bytes_per_token},
+          {"low", slope->low},
+          {"high", slope->high},
+          {"samples", slope->count},
+          {"effective_samples", slope->effective_count}};
+}
+
+GrowthObject PointJson(const GrowthPoint& point) {
+  const MemorySample& sample = point.sample;
+  return {{"position", point.position},
+          {"session_bytes", point.session_bytes},
+          {"arena_bytes", sample.arena},
+          {"process_resident_bytes", sample.resident},
+          {"process_proportional_bytes", KnownOrNull(sample.proportional)},
+          {"process_anonymous_bytes", KnownOrNull(sample.anonymous)},
+          {"device_bytes", ValueOrNull(sample.device)},
+          {"tokens", sample.tokens},
+          {"itl_ms", DistributionJson(point.itl_ms)}};
+}
+
+GrowthObject SampleJson(const MemorySample& sample) {
+  return {{"seconds", absl::ToDoubleSeconds(sample.at)},
+          {"tokens", sample.tokens},
+          {"at_rest", sample.at_rest},
+          {"measured", sample.measured},
+          {"arena", sample.arena},
+          {"resident", sample.resident},
+          {"proportional", KnownOrNull(sample.proportional)},
+          {"anonymous", KnownOrNull(sample.anonymous)},
+          {"device", ValueOrNull(sample.device)}};
+}
+
+std::string SlopeCell(const std::optional<Slope>& slope, double Slope::*part) {
+  return slope ? fmt::format("{:.3f}", *slope.*part) : "-";
+}
+
+std::string ItlCell(const Distribution& itl, double Distribution::*part) {
+  return itl.count > 0 ? ShortNumber(itl.*part) : "-";
+}
+
+std::string Mebibytes(int64_t bytes) {
+  return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)) : "-";
+}
+
+std::vector<std::string> SlopeCells(const std::string& witness, const std::optional<Slope>& slope) {
+  return {"  " + witness, SlopeCell(slope, &Slope::bytes_per_token), SlopeCell(slope, &Slope::low),
+          SlopeCell(slope, &Slope::high), slope ? fmt::format("{}", slope->count) : "0"};
+}
+
+}  // namespace
+
+nlohmann::ordered_json GrowthJson(const GrowthFigures& figures) {
+  GrowthObject points = GrowthObject::array(), samples = GrowthObject::array(), stopped = nullptr;
+  for (const GrowthPoint& point : figures.points) points.push_back(PointJson(point));
+  for (const MemorySample& sample : figures.samples) samples.push_back(SampleJson(sample));
+  if (figures.stopped)
+    stopped = {{"position", figures.stopped->position},
+               {"reason", figures.stopped->reason},
+               {"message", figures.stopped->message}};
+  return {{"sessions", figures.sessions},
+          {"how", figures.by_append ? "append" : "generate"},
+          {"points", std::move(points)},
+          {"samples", std::move(samples)},
+          {"slope",
+           {{"session", SlopeJson(figures.session_slope)},
+            {"arena", SlopeJson(figures.slopes.arena)},
+            {"resident", SlopeJson(figures.slopes.resident)},
+            {"proportional", SlopeJson(figures.slopes.proportional)},
+            {"anonymous", SlopeJson(figures.slopes.anonymous)},
+            {"device", SlopeJson(figures.slopes.device)}}},
+          {"judged", figures.process_witness},
+          {"expected_bytes_per_token", figures.expected_bytes_per_token},
+          {"verdict", GrowthVerdictName(figures.verdict)},
+          {"why", figures.why},
+          {"stopped", std::move(stopped)}};
+}
+
+nlohmann::ordered_json CapacityJson(const CapacityFigures& figures) {
+  return {{"slots", figures.slots},
+          {"slots_free", figures.slots_free},
+          {"sessions", figures.sessions},
+          {"arena_bytes", figures.arena_bytes},
+          {"process_resident_bytes", figures.resident_bytes},
+          {"refused_with", figures.refused_with},
+          {"refused_again", figures.refused_again},
+          {"accepted_after_delete", figures.accepted_after_delete},
+          {"sessions_with_token", figures.with_token},
+          {"create_seconds", figures.create_seconds},
+          {"create_ms", DistributionJson(figures.create_ms)},
+          {"generate_seconds", figures.generate_seconds},
+          {"first_token_ms", DistributionJson(figures.first_token_ms)},
+          {"steps", figures.steps},
+          {"step_ms", figures.step_ms}};
+}
+
+nlohmann::ordered_json BreakEvenJson(const std::vector<BreakEven>& break_even) {
+  GrowthObject json = GrowthObject::array();
+  for (const BreakEven& pair : break_even)
+    json.push_back({{"against", pair.against}, {"tokens", pair.tokens}});
+  return json;
+}
+
+std::string GrowthText(const std::string& model, const GrowthFigures& figures) {
+  std::vector<std::vector<std::string>> rows = {{"POSITION", "SESSION bytes", "ARENA MiB", "RSS MiB",
+                                                 "PSS MiB", "ANON MiB", "DEVICE MiB", "ITL p50", "p99"}};
+  for (const GrowthPoint& point : figures.points)
+    rows.push_back({fmt::format("{}", point.position), fmt::format("{}", point.session_bytes),
+                    Mebibytes(point.sample.arena), Mebibytes(point.sample.resident),
+                    Mebibytes(point.sample.proportional), Mebibytes(point.sample.anonymous),
+                    Mebibytes(point.sample.device.value_or(0)), ItlCell(point.itl_ms, &Distribution::p50),
+                    ItlCell(point.itl_ms, &Distribution::p99)});
+  std::string text = fmt::format("{}: {} sessions grown by {}; ITL in ms, all of them generating\n", model,
+                                 figures.sessions, figures.by_append ? "append" : "generate");
+  text += TextTable(rows);
+  std::vector<std::vector<std::string>> slopes = {
+      {"  bytes per token and session", "slope", "95 % low", "95 % high", "samples"}};
+  slopes.push_back(
+      {"  expected from the shapes", fmt::format("{:.3f}", figures.expected_bytes_per_token), "", "", ""});
+  slopes.push_back(SlopeCells("accounting, one session", figures.session_slope));
+  slopes.push_back(SlopeCells("arena", figures.slopes.arena));
+  slopes.push_back(SlopeCells("process, anonymous", figures.slopes.anonymous));
+  slopes.push_back(SlopeCells("process, resident", figures.slopes.resident));
+  slopes.push_back(SlopeCells("process, proportional", figures.slopes.proportional));
+  if (figures.slopes.device) slopes.push_back(SlopeCells("device", figures.slopes.device));
+  text += TextTable(slopes);
+  if (figures.stopped)
+    text += fmt::format("  ended at position {}: {} ({})\n", figures.stopped->position,
+                        figures.stopped->message, figures.stopped->reason);
+  text += fmt::format("  verdict: {} ({})\n", GrowthVerdictName(figures.verdict), figures.why);
+  return text;
+}
+
+std::string CapacityText(const std::string& model, const CapacityFigures& figures) {
+  std::string text =
+      fmt::format("{}: {} sessions open at once ({} slots, {} were free), {} MiB of state, process {} MiB\n",
+                  model, figures.sessions, figures.slots, figures.slots_free, Mebibytes(figures.arena_bytes),
+                  Mebibytes(figures.resident_bytes));
+  text += fmt::format("  created in {:.2f} s: p50 {} ms, p99 {} ms, max {} ms each; the next one: {}\n",
+                      figures.create_seconds, ShortNumber(figures.create_ms.p50),
+                      ShortNumber(figures.create_ms.p99), ShortNumber(figures.create_ms.max),
+                      figures.refused_with);
+  text += fmt::format(
+      "  {} generated a token, in {:.2f} s: first token p50 {} ms, p99 {} ms, max {} ms; {} steps of "
+      "{} ms\n",
+      figures.with_token, figures.generate_seconds, ShortNumber(figures.first_token_ms.p50),
+      ShortNumber(figures.first_token_ms.p99), ShortNumber(figures.first_token_ms.max), figures.steps,
+      ShortNumber(figures.step_ms));
+  text += fmt::format("  one more: {}; after one was deleted: {}\n",
+                      figures.refused_again ? "refused again" : "not refused",
+                      figures.accepted_after_delete ? "accepted" : "not accepted");
+  if (!figures.failure.empty()) text += fmt::format("  {}\n", figures.failure);
+  return text;
+}
+
+std::string BreakEvenText(const std::string& model, int64_t fixed_bytes,
+                          const std::vector<BreakEven>& break_even) {
+  std::string text;
+  for (const BreakEven& pair : break_even) {
+    if (pair.tokens == 0)
+      text += fmt::format("{}: {} bytes a session, which {} needs before its first token\n", model,
+                          fixed_bytes, pair.against);
+    else
+      text += fmt::format(
+          "{}: {} bytes a session at every position; {} needs less up to position {}, and as much or "
+          "more from {} on\n",
+          model, fixed_bytes, pair.against, pair.tokens - 1, pair.tokens);
+  }
+  return text;
+}
+
+std::string GrowthCsvHeader() {
+  return "model,seconds,tokens,at_rest,measured,arena_bytes,process_resident_bytes,process_proportional_"
+         "bytes,"
+         "process_anonymous_bytes,device_bytes\r\n";
+}
+
+std::string GrowthCsvLines(const std::string& model, const GrowthFigures& figures) {
+  const auto known = [](int64_t bytes) { return bytes > 0 ? fmt::format("{}", bytes) : ""; };
+  std::string text;
+  for (const MemorySample& sample : figures.samples)
+    text += fmt::format("{},{:.3f},{},{},{},{},{},{},{},{}\r\n", model, absl::ToDoubleSeconds(sample.at),
+                        sample.tokens, sample.at_rest ? 1 : 0, sample.measured ? 1 : 0, sample.arena,
+                        sample.resident, known(sample.proportional), known(sample.anonymous),
+                        known(sample.device.value_or(0)));
+  return text;
+}
+
+}  // namespace weir
