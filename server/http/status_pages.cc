@@ -7,7 +7,6 @@
 #include "server/metrics/metrics.h"
 
 namespace weir {
-
 namespace {
 
 // The page is one file: it loads nothing, from anywhere, and asks only this server.

@@ -186,6 +186,25 @@ TEST(Options, OnlyLoopbackWithoutInsecure) {
   EXPECT_EQ(tls.tls.key, "/k");
 }
 
+TEST(Options, MetricsAreForThisMachineUnlessInsecure) {
+  EXPECT_EQ(MustParse({"--model", "/m"}).metrics_listen, "");
+  for (const char* listen : {"127.0.0.1:9090", "localhost:0", "[::1]:9090", "unix:/run/metrics"})
+    EXPECT_EQ(MustParse({"--model", "/m", "--metrics-listen", listen}).metrics_listen, listen);
+  EXPECT_EQ(MustParse({"--model", "/m"}, {{"WEIR_METRICS_LISTEN", "[::1]:1"}}).metrics_listen, "[::1]:1");
+  // They are plaintext, also where gRPC has TLS.
+  const std::vector<std::string> open = {"--model",    "/m", "--metrics-listen", "0.0.0.0:9090",
+                                         "--tls-cert", "/c", "--tls-key",        "/k"};
+  EXPECT_THAT(Refusal(open), HasSubstr("--metrics-listen '0.0.0.0:9090' can be reached from other machines"));
+  std::vector<std::string> insecure = open;
+  insecure.push_back("--insecure");
+  EXPECT_EQ(MustParse(insecure).metrics_listen, "0.0.0.0:9090");
+  EXPECT_THAT(Refusal({"--model", "/m", "--metrics-listen", "127.0.0.1"}), HasSubstr("has no port"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--metrics-listen", "127.0.0.1:7070"}),
+              HasSubstr("--listen and --metrics-listen are both"));
+  EXPECT_EQ(MustParse({"--model", "/m", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"}).listen,
+            "127.0.0.1:0");
+}
+
 TEST(Options, TlsFilesGoTogether) {
   EXPECT_THAT(Refusal({"--model", "/m", "--tls-cert", "/c"}), HasSubstr("--tls-key"));
   EXPECT_THAT(Refusal({"--model", "/m", "--tls-key", "/k"}), HasSubstr("--tls-cert"));
