@@ -21,6 +21,13 @@ constexpr char kCalls[] = "call";  // the logger whose text is members of a JSON
 
 std::atomic<bool> calls_as_json{false};
 
+// The thread that writes and the lines that wait for it. The loggers outlive it: what comes after the end is
+// lost.
+std::shared_ptr<spdlog::details::thread_pool>& Writer() {
+  static auto* const writer = new std::shared_ptr<spdlog::details::thread_pool>;
+  return *writer;
+}
+
 class JsonLines final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -45,7 +52,7 @@ class JsonLines final : public spdlog::formatter {
 };
 
 std::shared_ptr<spdlog::logger> MakeLogger(const std::string& name, const spdlog::sink_ptr& sink) {
-  auto logger = std::make_shared<spdlog::async_logger>(name, sink, spdlog::thread_pool(),
+  auto logger = std::make_shared<spdlog::async_logger>(name, sink, Writer(),
                                                        spdlog::async_overflow_policy::overrun_oldest);
   spdlog::initialize_logger(logger);
   return logger;
@@ -54,7 +61,8 @@ std::shared_ptr<spdlog::logger> MakeLogger(const std::string& name, const spdlog
 }  // namespace
 
 void SetUpLog(const std::string& level, const std::string& format) {
-  spdlog::init_thread_pool(kLinesThatWait, 1);
+  Writer() = std::make_shared<spdlog::details::thread_pool>(kLinesThatWait, 1);
+  spdlog::set_error_handler([](const std::string&) {});  // there is no better place to tell it
   const spdlog::sink_ptr sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
   spdlog::set_default_logger(MakeLogger("weir", sink));
   MakeLogger(kCalls, sink);
@@ -75,17 +83,14 @@ void LogCall(const FinishedCall& call) {
               spdlog::string_view_t(calls_as_json.load() ? CallAsJson(call) : CallAsText(call)));
 }
 
-int64_t DroppedLogLines() {
-  const auto pool = spdlog::thread_pool();
-  return pool == nullptr ? 0 : static_cast<int64_t>(pool->overrun_counter());
-}
+int64_t DroppedLogLines() { return static_cast<int64_t>(Writer()->overrun_counter()); }
 
 bool FinishLog(absl::Duration patience) {
   // The thread owns what it uses: it may outlive this call.
   auto finished = std::make_shared<std::promise<void>>();
   std::future<void> future = finished->get_future();
-  std::thread([finished] {
-    spdlog::shutdown();
+  std::thread([finished, writer = std::move(Writer())]() mutable {
+    writer.reset();  // when all is written
     finished->set_value();
   }).detach();
   return future.wait_for(absl::ToChronoNanoseconds(patience)) == std::future_status::ready;
