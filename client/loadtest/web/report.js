@@ -27,12 +27,12 @@ const headline = () => {
 const growthLines = (model) => {
   const growth = model.growth, last = points(model).at(-1);
   const [tone, words] = verdicts[growth.verdict] ?? ["", String(growth.verdict ?? "no verdict")];
-  const slopes = witnessKeys.map((key) => growth.slope?.[key]?.bytes_per_token).filter(isNumber);
-  // Of a model that does not keep to its shapes, what the witness says that is furthest off.
+  const process = growth.slope?.[growth.judged] ?? growth.slope?.resident;
+  const slopes = [growth.slope?.session, growth.slope?.arena, process].map((one) => one?.bytes_per_token).filter(isNumber);
+  // Of a model that does not keep to its shapes, what the judged witness says that is furthest off.
   const off = (value) => Math.abs(value - (growth.expected_bytes_per_token ?? 0));
   const furthest = [...slopes].sort((a, b) => off(b) - off(a))[0];
   const figure = { constant: 0, as_expected: slopes[0] }[growth.verdict] ?? furthest;
-  const process = growth.slope?.[growth.judged] ?? growth.slope?.resident;
   return [
     element("p", { class: "figure" }, format.number(figure), element("small", null, " bytes/token")),
     element("p", { class: `verdict ${tone}` }, words),

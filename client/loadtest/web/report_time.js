@@ -12,7 +12,10 @@ const summaryColumns = (summaryOf) => [
 
 // ---- Between tokens, by position
 
-const itlOf = (point) => sampled(point.itl_ms)?.p50;
+// The median, but where tokens often share a message it is 0 and says nothing: then the mean.
+const itlKey = grown.some((model) => points(model).some((point) => sampled(point.itl_ms)?.p50 === 0)) ? "mean" : "p50";
+const itlName = { p50: "median", mean: "mean" }[itlKey];
+const itlOf = (point) => sampled(point.itl_ms)?.[itlKey];
 const itlUpper = (point) => sampled(point.itl_ms)?.p99;
 // A logarithmic axis of ms, unless there are zeros to be shown: of tokens that share a message, one has the whole gap.
 const msAxis = (label, values) => ({ label, scale: values.includes(0) ? "linear" : "log", zero: true, format: format.ms,
@@ -28,10 +31,10 @@ const itlPanels = (timed) => {
   const around = (values) => ({ low: Math.min(...values) / 1.2, high: Math.max(...values) * 1.2 });
   return timed.map((model) => {
     const chart = chartFigure({
-      id: "itl-band", label: `Time between tokens of ${model.name}, p50 to p99`,
+      id: "itl-band", label: `Time between tokens of ${model.name}, ${itlName} to p99`,
       height: 220, legend: false, endLabels: false,
       x: { ...positionAxis, ...around(positions) },
-      y: { ...msAxis("p50, and up to p99, ms", times), ...around(times) },
+      y: { ...msAxis(`${itlName}, and up to p99, ms`, times), ...around(times) },
       series: grownSeries([model], itlOf).map((one) => ({ ...one, ...itlBand(model) })),
     });
     return element("div", null, element("h3", null, model.name), chart.figure);
@@ -40,7 +43,7 @@ const itlPanels = (timed) => {
 const itlSentence = (model) => {
   const timed = points(model).filter((point) => isNumber(itlOf(point)));
   const first = timed[0], last = timed.at(-1);
-  const start = `${model.name}: p50 ${format.ms(itlOf(first))} at position ${format.count(first.position)}`;
+  const start = `${model.name}: ${itlName} ${format.ms(itlOf(first))} at position ${format.count(first.position)}`;
   if (first === last) return `${start}.`;
   const change = Math.round(100 * (itlOf(last) / itlOf(first) - 1));
   const sign = change > 0 ? "+" : change < 0 ? "−" : "±";
@@ -53,14 +56,14 @@ const itlByPosition = () => {
   const alone = timed.length === 1;  // then the band fits into the chart of all
   const times = timed.flatMap(points).map(itlOf);
   const chart = chartFigure({
-    id: "itl-position", label: "Median time between tokens against position", height: 340,
+    id: "itl-position", label: `Time between tokens against position, ${itlName}`, height: 340,
     x: positionAxis, y: msAxis("time between tokens, ms", times),
     series: grownSeries(timed, itlOf).map((one, index) => (alone ? { ...one, ...itlBand(timed[index]) } : one)),
   });
   const rows = timed.flatMap((model) => points(model).map((point) => ({ model, point })));
   return [
-    element("p", null, `Line: median time between two tokens of a session.${alone ? " Shade: up to p99." : ""}`,
-        times.includes(0) ? ` ${kSharedMessage}` : null),
+    element("p", null, `Line: ${itlName} time between two tokens of a session.${alone ? " Shade: up to p99." : ""}`,
+        itlKey === "mean" ? ` ${kSharedMessage} So the median says little here.` : null),
     element("figure", null, chart.figure),
     element("ul", { class: "plain" }, timed.map((model) => element("li", null, itlSentence(model)))),
     alone ? null : element("figure", { class: "panels" }, itlPanels(timed)),
