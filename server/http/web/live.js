@@ -303,7 +303,10 @@ const ask = async () => {
   drawBytes();
   drawSlots();
   drawCost();
-  if (!paused) tell("live", last.draining ? "bad" : "good", last.draining ? "draining: no new work" : "● live");
+  if (paused) return;
+  if (last.draining) tell("draining", "bad", "draining: no new work");
+  else if (last.serving === false) tell("loading", "", "the models are being loaded");
+  else tell("live", "good", "● live");
 };
 const loop = async () => {
   try {

@@ -221,7 +221,7 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
                            Pair("e2e_ms", 5), Pair("timeline", 5), Pair("throughput-concurrency", 5)));
   EXPECT_THAT(Shown(dom), HasSubstr("<h1>0 bytes per token</h1>"));
   EXPECT_THAT(Shown(dom),
-              HasSubstr("Below 257 tokens a session of tales-performer (1,234,496 bytes) needs more memory "
+              HasSubstr("Below 257 tokens a session of tales-performer (1,239,936 bytes) needs more memory "
                         "than one of tales-softmax; from there on it does not."));
   EXPECT_THAT(Shown(dom), HasSubstr("&lt;/script&gt;&lt;b&gt;bold"));  // a text, no element
   EXPECT_THAT(Shown(dom), Not(HasSubstr("<b>bold")));
