@@ -300,8 +300,10 @@ const drawMark = (svg, mark, xScale, yScale, { left, right, top, bottom }) => {
     svg.append(shape("line", { x1: x, x2: x, y1: top, y2: bottom, class: "mark" }));
   else
     svg.append(shape("circle", { cx: x, cy: yScale.at(mark.y), r: 7, class: "mark" }));
-  const y = isNumber(mark.y) ? Math.max(top + 12, yScale.at(mark.y) - 12) : (mark.low ? bottom - 8 : top + 12);
-  svg.append(shape("text", { x: x + (ends ? -8 : 8), y, class: ends ? "note end" : "note" }, mark.text));
+  const y = isNumber(mark.y) ? Math.max(top + 12, yScale.at(mark.y) - 12) : top + 12;
+  const length = 6.5 * (mark.text ?? "").length;  // kept inside the picture
+  const textX = ends ? Math.max(x - 8, length) : Math.min(x + 8, right + 16 - length);
+  svg.append(shape("text", { x: textX, y, class: ends ? "note end" : "note" }, mark.text));
 };
 
 // Pointer, or arrow keys on the focused chart: every series' value at the nearest x.

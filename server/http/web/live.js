@@ -171,8 +171,8 @@ const drawSlots = () => {
     { model, what: "KV blocks", total: model.kv_blocks_total, free: model.kv_blocks_free },
   ]).filter(({ total }) => total > 0);
   show("slots", { id: "slots", label: "Slots and blocks in use", rows: pools.map(({ model, what, total, free }) => ({
-    name: `${model.name}, ${what}`, style: styleOf(model), value: (total - free) / total, total: 1,
-    text: `${format.count(total - free)} of ${format.count(total)}`,
+    name: model.name, style: styleOf(model), value: (total - free) / total, total: 1,
+    text: `${format.count(total - free)} of ${format.count(total)} ${what}`,
   })) });
 };
 
