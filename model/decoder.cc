@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Load(const DecoderFamily& fami
   const DecoderShape& shape = decoder->shape_ = family.shape();
   decoder->prefill_granule_ = family.prefill_granule();
   decoder->flops_per_position_ = family.flops_per_position() * static_cast<double>(shape.num_layers);
+  WEIR_RETURN_IF_ERROR(loader.Require(kGatherPackedRows, kGatherRows, kMatmul, kRmsNorm));
   WEIR_ASSIGN_OR_RETURN(decoder->embedding_,
                         loader.Matrix(shape.embedding_name, shape.vocab_size, shape.d_model));
   int num_states = 0;

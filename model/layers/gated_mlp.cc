@@ -7,6 +7,7 @@ namespace weir {
 
 absl::StatusOr<GatedMlp> GatedMlp::Load(const WeightLoader& loader, const std::string& prefix,
                                         int64_t d_model, int64_t d_ff) {
+  WEIR_RETURN_IF_ERROR(loader.Require(kMatmul, kSwiGlu));
   GatedMlp mlp;
   const MatrixPart parts[] = {{prefix + "gate_proj.weight", d_ff}, {prefix + "up_proj.weight", d_ff}};
   WEIR_ASSIGN_OR_RETURN(mlp.gate_up_, loader.Matrix(parts, d_model));

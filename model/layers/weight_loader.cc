@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fmt/format.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
@@ -40,6 +41,13 @@ absl::StatusOr<PackedMatrix> WeightLoader::Matrix(std::span<const MatrixPart> pa
     at += tensor.num_elements();
   }
   return PackedMatrix::Pack(TensorView(values.data(), DType::kF32, {rows, k}), device_);
+}
+
+absl::Status WeightLoader::RequireCudaLimit(std::string_view what, int64_t value, int64_t limit) const {
+  if (device_.backend() != Backend::kCuda || value <= limit) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("{} is {}, and kernels on {} take at most {}; run this model with --device cpu", what,
+                  value, device_.name(), limit));
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::Vector(const std::string& name, int64_t n) const {

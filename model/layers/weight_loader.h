@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "model/weights/weight_map.h"
 #include "runtime/device/device.h"
+#include "runtime/device/kernel.h"
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/tensor/tensor.h"
 
@@ -56,6 +57,17 @@ class WeightLoader {
   absl::StatusOr<std::vector<float>> Values(const std::string& name, const std::vector<int64_t>& shape) const;
   absl::StatusOr<DeviceTensor> Upload(std::span<const float> values, int64_t rows, int64_t columns) const;
   absl::StatusOr<DeviceTensor> Upload(std::span<const float> values) const;  // rank 1
+
+  // What a forward pass launches is asked for while the model loads: an error names an operation that the
+  // device lacks in this build.
+  template <class... Args>
+  absl::Status Require(const Kernel<Args>&... kernels) const {
+    absl::Status status;
+    static_cast<void>(((status = RequireColumn(kernels, device_.backend())).ok() && ...));
+    return status;
+  }
+  // And so is a size: `limit` is that of the kernels on CUDA.
+  absl::Status RequireCudaLimit(std::string_view what, int64_t value, int64_t limit) const;
 
   const WeightMap& weights() const { return weights_; }
 

@@ -42,6 +42,11 @@ class LinearAttentionMixer final : public SequenceMixer {
   static absl::StatusOr<std::unique_ptr<SequenceMixer>> Load(const LinearAttentionConfig& config,
                                                              const WeightLoader& loader,
                                                              const std::string& prefix) {
+    WEIR_RETURN_IF_ERROR(
+        loader.Require(kEluPlusOne, kFavor, kLinearRecurrence, kMatmul, kRmsNorm, kShortConv));
+    WEIR_RETURN_IF_ERROR(
+        loader.RequireCudaLimit(config.favor() ? "the number of features" : "the width of a key",
+                                config.state_dim(), kMaxCudaRecurrenceDim));
     std::unique_ptr<LinearAttentionMixer> mixer(new LinearAttentionMixer(config));
     const std::string attn = prefix + "attn.";
     std::vector<MatrixPart> parts = {{attn + "q_proj.weight", config.q_dim()},

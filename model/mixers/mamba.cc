@@ -37,6 +37,7 @@ class MambaMixer final : public SequenceMixer {
   static absl::StatusOr<std::unique_ptr<SequenceMixer>> Load(const MambaConfig& config,
                                                              const WeightLoader& loader,
                                                              const std::string& prefix) {
+    WEIR_RETURN_IF_ERROR(loader.Require(kMatmul, kRmsNorm, kSelectiveScan, kShortConv));
     std::unique_ptr<MambaMixer> mixer(new MambaMixer(config));
     WEIR_RETURN_IF_ERROR(mixer->LoadProjections(loader, prefix + "mixer."));
     WEIR_RETURN_IF_ERROR(mixer->LoadScan(loader, prefix + "mixer."));

@@ -42,6 +42,9 @@ class Mamba2Mixer final : public SequenceMixer {
   static absl::StatusOr<std::unique_ptr<SequenceMixer>> Load(const Mamba2Config& config,
                                                              const WeightLoader& loader,
                                                              const std::string& layer_prefix) {
+    WEIR_RETURN_IF_ERROR(
+        loader.Require(kDiscretize, kLinearRecurrence, kMatmul, kRmsNorm, kShortConv, kSkip));
+    WEIR_RETURN_IF_ERROR(loader.RequireCudaLimit("state_size", config.state_dim, kMaxCudaRecurrenceDim));
     std::unique_ptr<Mamba2Mixer> mixer(new Mamba2Mixer(config));
     const std::string prefix = layer_prefix + "mixer.";
     const int64_t d_model = config.shape.d_model;

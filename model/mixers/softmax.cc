@@ -26,6 +26,8 @@ class SoftmaxMixer final : public SequenceMixer {
   static absl::StatusOr<std::unique_ptr<SequenceMixer>> Load(const LlamaConfig& config,
                                                              const WeightLoader& loader,
                                                              const std::string& prefix) {
+    WEIR_RETURN_IF_ERROR(loader.Require(kAttention, kKvWrite, kMatmul, kRope));
+    WEIR_RETURN_IF_ERROR(loader.RequireCudaLimit("head_dim", config.head_dim, kMaxCudaHeadDim));
     std::unique_ptr<SoftmaxMixer> mixer(new SoftmaxMixer(config));
     const int64_t d_model = config.shape.d_model;
     const int64_t q_dim = mixer->q_dim();

@@ -35,7 +35,7 @@ void ChooseSchedule(int schedule) {
 int NumProductForms() { return 2; }
 void ChooseProductForm(int form) {
   emulator::Options().cublaslt = form == 1;
-  matmul::SetMaxCublasRowsForTest(form == 1 ? 37 : 0);  // fewer than tests have, and checked in no time
+  matmul::SetMaxCublasRowsForTest(form == 1 ? 23 : 0);  // fewer than tests have, and checked in no time
 }
 
 void ExpectNoDeviceFaults() {

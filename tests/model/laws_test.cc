@@ -17,6 +17,7 @@ namespace {
 struct Case {
   std::string name;
   TinyModelOptions options;
+  int product_form = 0;
 };
 
 void PrintTo(const Case& test_case, std::ostream* out) { *out << test_case.name; }
@@ -25,7 +26,10 @@ class Laws : public ::testing::TestWithParam<Case> {
  protected:
   Laws()
       : device_(CreateTestDevice(2)),
-        harness_(LoadTinyModel(GetParam().options, *device_).decoder, *device_) {}
+        harness_(
+            (ChooseProductForm(GetParam().product_form), LoadTinyModel(GetParam().options, *device_).decoder),
+            *device_) {}
+  ~Laws() override { ChooseProductForm(0); }
 
   std::vector<std::vector<float>> Alone(const std::vector<int32_t>& tokens) {
     ModelHarness::Sequence sequence = harness_.NewSequence();
@@ -306,6 +310,14 @@ std::vector<Case> Cases() {
     grouped.conv_and_gate = false;
     grouped.biases = true;
     cases.push_back({std::string(name) + "GroupedPlainUntied", grouped});
+  }
+  for (int form = 1; form < NumProductForms(); ++form) {
+    TinyModelOptions options;
+    options.mixer = "mamba2";
+    options.dtype = DType::kBF16;
+    options.biases = true;
+    options.num_layers = 1;
+    cases.push_back({"Mamba2BF16Cublas", options, form});
   }
   return cases;
 }

@@ -4,6 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <limits>
+#include <regex>
+#include <set>
 
 #include "nlohmann/json.hpp"
 #include "runtime/ops/short_conv/short_conv.h"
@@ -73,6 +77,43 @@ TEST_F(Load, WeightsThatDoNotFitAreAnErrorWithARemedy) {
   EXPECT_THAT(Text(status), HasSubstr("bytes on fail:0"));
   EXPECT_THAT(Text(status), HasSubstr("choose another device with --device"));
   EXPECT_EQ(small.allocated_bytes(), 0);
+}
+
+// This program has no CUDA column.
+TEST_F(Load, AnOperationThatTheDeviceLacksIsNamed) {
+  FailingDevice device(std::numeric_limits<int64_t>::max(), Backend::kCuda);
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  const absl::Status status = LoadModel(folder.path(), device, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(Text(status), HasSubstr("operation 'gather_packed_rows' has no cuda column in this build"));
+}
+
+// The names behind `call` in `text`: "kMatmul" of "Launch(kMatmul, …".
+std::set<std::string> OperationsOf(const std::string& text, const std::string& call) {
+  std::set<std::string> names;
+  const std::regex name("k[A-Z][A-Za-z]*");
+  for (size_t at = text.find(call); at != std::string::npos; at = text.find(call, at + 1)) {
+    const size_t begin = at + call.size();
+    const std::string arguments = text.substr(begin, text.find(call == "Launch(" ? ',' : ')', begin) - begin);
+    for (std::sregex_iterator i(arguments.begin(), arguments.end(), name), end; i != end; ++i)
+      names.insert(i->str());
+  }
+  return names;
+}
+
+TEST(LoadedOperations, AreAllThatAForwardPassLaunches) {
+  int launching = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(std::string(WEIR_SOURCE_DIR) + "/model")) {
+    if (entry.path().extension() != ".cc") continue;
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::set<std::string> launched = OperationsOf(text, "Launch(");
+    launching += launched.empty() ? 0 : 1;
+    EXPECT_EQ(OperationsOf(text, ".Require("), launched) << entry.path();
+  }
+  EXPECT_EQ(launching, 6);  // the decoder, the MLP and four mixers
 }
 
 TEST_F(Load, FingerprintTellsWeightsApart) {

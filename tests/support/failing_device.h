@@ -15,13 +15,15 @@ namespace weir::testing {
 
 class FailingDevice final : public Device {
  public:
-  explicit FailingDevice(int64_t memory = std::numeric_limits<int64_t>::max())
-      : cpu_(CreateCpuDevice(1)), stream_(cpu_->stream()), memory_(memory) {}
+  // `backend`: what it says that it is.
+  explicit FailingDevice(int64_t memory = std::numeric_limits<int64_t>::max(),
+                         Backend backend = Backend::kCpu)
+      : cpu_(CreateCpuDevice(1)), stream_(cpu_->stream()), memory_(memory), backend_(backend) {}
 
   // The n-th Synchronize from now on (1: the next) fails, and so do all after it. Any thread.
   void FailAt(int n) { stream_.countdown.store(n); }
 
-  Backend backend() const override { return Backend::kCpu; }
+  Backend backend() const override { return backend_; }
   const std::string& name() const override { return name_; }
   Stream& stream() override { return stream_; }
   std::string Description() const override { return "a device that fails"; }
@@ -67,6 +69,7 @@ class FailingDevice final : public Device {
   const std::unique_ptr<Device> cpu_;
   FailingStream stream_;
   const int64_t memory_;
+  const Backend backend_;
 };
 
 }  // namespace weir::testing

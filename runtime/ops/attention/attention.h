@@ -62,6 +62,8 @@ WEIR_CUDA_COLUMN void AttentionCuda(const AttentionArgs& args, Stream& stream);
 // Full softmax in double precision on the stored (rounded) keys and values.
 void AttentionReference(const AttentionArgs& args, double* o);
 
+inline constexpr int64_t kMaxCudaHeadDim = 256;  // of the CUDA column
+
 inline constexpr Kernel<KvWriteArgs> kKvWrite{"kv_write", KvWriteCpu, KvWriteCuda};
 inline constexpr Kernel<AttentionArgs> kAttention{"attention", AttentionCpu, AttentionCuda};
 

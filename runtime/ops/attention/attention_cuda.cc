@@ -69,6 +69,7 @@ void AttentionCuda(const AttentionArgs& args, Stream& stream) {
   CudaAttention a;
   a.batch = Batch(args.batch);
   a.kv = Pool(args.kv);
+  WEIR_CHECK(a.kv.head_dim <= kMaxCudaHeadDim);
   WEIR_CHECK(a.kv.num_kv_heads > 0 && args.num_heads % a.kv.num_kv_heads == 0);
   WEIR_CHECK(args.q.row_size() == int64_t{args.num_heads} * a.kv.head_dim);
   WEIR_CHECK(args.o.row_size() == args.q.row_size());

@@ -50,6 +50,8 @@ WEIR_CUDA_COLUMN void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Str
 // z: [slots, num_kv_heads, state_dim], both in and out; o: [num_tokens, num_heads * head_dim].
 void LinearRecurrenceReference(const LinearRecurrenceArgs& args, double* s, double* z, double* o);
 
+inline constexpr int64_t kMaxCudaRecurrenceDim = 4096;  // state_dim of the CUDA column
+
 inline constexpr Kernel<LinearRecurrenceArgs> kLinearRecurrence{"linear_recurrence", LinearRecurrenceCpu,
                                                                 LinearRecurrenceCuda};
 

@@ -18,6 +18,7 @@ void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream) {
   WEIR_CHECK(args.num_kv_heads > 0 && args.num_heads % args.num_kv_heads == 0);
   WEIR_CHECK(args.num_k_heads == 0 || args.num_kv_heads % args.num_k_heads == 0);
   WEIR_CHECK(args.z_inner.empty() || args.s_outer.empty() == args.z_outer.empty());
+  static_assert(kMaxCudaRecurrenceDim == kMaxCudaStateDim);
   WEIR_CHECK(args.s_inner.dim(2) <= kMaxCudaStateDim);
   CudaRecurrence r;
   r.cu_seqlens = args.batch.cu_seqlens.data<int32_t>();
