@@ -122,10 +122,13 @@ finish() {
   local note=
   if [ "$result" = survived ] && [ -z "$because" ]; then note=' UNEXPECTED'; failed=1; fi
   if [ "$result" != survived ] && [ -n "$because" ]; then note=' UNEXPECTED: it was to survive'; failed=1; fi
-  printf '| %s | `%s` | %s%s |\n' "$name" "${file##*/}" "$result" "$note"
+  local by=$because
   if [ "$result" != survived ]; then
-    printf '    %s\n' "$(grep -m1 -E '^\[  FAILED  \]|the CUDA emulator reports|check failed|Sanitizer' "$scratch/test.log" || echo 'ended by its signal or its limit')"
+    by=$(sed -n -e 's/^\[  FAILED  \] \([^ ,]*\).*/\1/p' "$scratch/test.log" | head -1)
+    if [ -z "$by" ]; then by=$(grep -m1 -oE 'the CUDA emulator reports \([a-z ]*\)|check failed: .*' "$scratch/test.log" || echo "a signal, or the limit"); fi
   fi
+  # shellcheck disable=SC2016
+  printf '| %s | `%s` | %s%s | %s |\n' "$name" "${file##*/}" "$result" "$note" "$by"
 }
 
 cmake --build "$build" --target weir_ops_column_emulated weir_ops_column_checked weir_sample_column_emulated \

@@ -43,12 +43,12 @@ left() {
   local rest=$((seconds - SECONDS))
   echo $((rest < $1 ? (rest > 1 ? rest : 1) : $1))
 }
-say() { printf '%s\n' "$*" | tee -a "$table"; }
+say() { printf '%s\n' "$@" | tee -a "$table"; }
 
 # A program that finds no GPU says why, and there is nothing to do.
-"$bench" --seconds 0.001 >/dev/null 2>"$results/start.log"
+"$bench" --seconds 0.001 >/dev/null 2>"$results/bench.log"
 if [ $? -eq 2 ]; then
-  cat "$results/start.log" >&2
+  cat "$results/bench.log" >&2
   exit 2
 fi
 
@@ -92,7 +92,7 @@ if [ -n "$sampler" ]; then
   say "" '```' "$(clocks_of)" '```'
   say "While it ran (SM MHz, memory MHz, W, °C), least and most: $(awk -F', *' '
     { for (i = 1; i <= 4; ++i) { if (NR == 1 || $i + 0 < least[i]) least[i] = $i + 0; if ($i + 0 > most[i]) most[i] = $i + 0 } }
-    END { for (i = 1; i <= 4; ++i) printf "%s%g to %g", i > 1 ? ", " : "", least[i], most[i] }' "$results/clocks.csv")"
+    END { for (i = 1; i <= 4; ++i) printf "%s%g to %g", (i == 1 ? "" : ", "), least[i], most[i] }' "$results/clocks.csv")"
 else
   say "" "Clocks: no nvidia-smi here."
 fi
@@ -123,6 +123,10 @@ else
       --gtest_filter='-*Laws*:*Golden*:*Reference*:*Zoo*:*LlamaCpp*:*Engine*:*Turn*:*Session*:*Snapshot*' \
       >"$results/$tool.log" 2>&1
     status=$?
+    if grep -q 'Device not supported' "$results/$tool.log"; then
+      say "compute-sanitizer $tool: it does not support this device here."
+      continue
+    fi
     case $status in
       0) say "compute-sanitizer $tool: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$results/$tool.log" | tail -1)" ;;
       124) say "compute-sanitizer $tool: cut off after $rest s; until then $(grep -c '=========.*\(Invalid\|Error:\|hazard\)' "$results/$tool.log") findings." ;;
@@ -130,5 +134,6 @@ else
     esac
   done
 fi
+find "$results" -maxdepth 1 -name '*.log' -empty -delete
 say "" "$SECONDS s in all."
 exit "$failed"
