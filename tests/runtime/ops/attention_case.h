@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -216,10 +218,26 @@ template <class T>
 void ExpectOnlyWrittenPositionsChange(int threads) {
   const AttentionShape shape{4, 2, 37};
   Sequences s(shape, DTypeOf<T>::kValue, {100, 600, 1});
-  for (float special :
-       {1e-6f, 3e-8f, 65504.0f, 65520.0f, 1e30f, -std::numeric_limits<float>::infinity(), 1e-41f})
-    s.k(1)[static_cast<size_t>(70 * 74) + static_cast<size_t>(std::abs(std::fmod(special, 31.0f)))] = special;
-  s.k(1)[80 * 74 + 5] = s.v(1)[80 * 74 + 6] = std::numeric_limits<float>::quiet_NaN();
+  // Denormals, what is the last number of a type and what rounds to infinity, halfway cases of bf16 and f16
+  // to both sides, and NaNs, one of which has all its bits where 16-bit types have none.
+  const float specials[] = {1e-6f,
+                            3e-8f,
+                            1e-41f,
+                            65504.0f,
+                            65519.0f,
+                            65520.0f,
+                            1e30f,
+                            std::numeric_limits<float>::max(),
+                            -std::numeric_limits<float>::infinity(),
+                            0x1.01p0f,
+                            0x1.03p0f,
+                            -0x1.01p0f,
+                            0x1.002p0f,
+                            0x1.006p0f,
+                            std::numeric_limits<float>::quiet_NaN(),
+                            std::bit_cast<float>(0xff800001u)};
+  std::copy(std::begin(specials), std::end(specials), &s.k(1)[70 * 74]);
+  std::copy(std::begin(specials), std::end(specials), &s.v(1)[80 * 74]);
   s.Write({{0, 0, 100}});
   std::vector<std::byte> keys = s.keys().Bytes(), values = s.values().Bytes();
   const std::vector<SeqRun> runs = {{0, 70, 0}, {1, 60, 300}, {2, 0, 1}, {2, 0, 0}};

@@ -195,6 +195,12 @@ TEST_P(LinearRecurrenceLaws, REC_06_SplitAt256AndInsideTheConvolutionWindow) {
   for (const int first : firsts) ExpectSplitChangesNothing(GetParam(), 0, {first, total - first});
 }
 
+// Two folds in one run; on a GPU of single tokens, as there are no chunks of a state of so many rows, and
+// with a normaliser that no block of columns has to itself.
+TEST_P(LinearRecurrenceLaws, ASplitBetweenTwoFoldsChangesNothing) {
+  ExpectSplitChangesNothing(GetParam(), 1023, {577, 450}, {1, 1, 129, 17, true});
+}
+
 TEST_P(LinearRecurrenceLaws, BatchBitsDoNotDependOnMatesOrderOrThreads) {
   for (const RecurrenceShape& shape :
        {RecurrenceShape{9, 9, 64, 64, true}, RecurrenceShape{6, 2, 20, 37, true},
