@@ -57,71 +57,71 @@ const std::array<std::string_view, 19> Rejections::kReasons = {
     "OTHER",
 };
 
-std::string_view TurnEndName(TurnEnd end) {
+std::string_view TurnEndingName(TurnEnding end) {
   switch (end) {
-    case TurnEnd::kEos:
+    case TurnEnding::kEos:
       return "eos";
-    case TurnEnd::kStopToken:
+    case TurnEnding::kStopToken:
       return "stop_token";
-    case TurnEnd::kStopString:
+    case TurnEnding::kStopString:
       return "stop_string";
-    case TurnEnd::kMaxTokens:
+    case TurnEnding::kMaxTokens:
       return "max_tokens";
-    case TurnEnd::kContextLimit:
+    case TurnEnding::kContextLimit:
       return "context_limit";
-    case TurnEnd::kTimeLimit:
+    case TurnEnding::kTimeLimit:
       return "time_limit";
-    case TurnEnd::kAppended:
+    case TurnEnding::kAppended:
       return "appended";
-    case TurnEnd::kScored:
+    case TurnEnding::kScored:
       return "scored";
-    case TurnEnd::kCancelled:
+    case TurnEnding::kCancelled:
       return "cancelled";
-    case TurnEnd::kDeadlineExceeded:
+    case TurnEnding::kDeadlineExceeded:
       return "deadline_exceeded";
-    case TurnEnd::kClientTooSlow:
+    case TurnEnding::kClientTooSlow:
       return "client_too_slow";
-    case TurnEnd::kNoCapacity:
+    case TurnEnding::kNoCapacity:
       return "no_capacity";
-    case TurnEnd::kUnavailable:
+    case TurnEnding::kUnavailable:
       return "unavailable";
-    case TurnEnd::kError:
+    case TurnEnding::kError:
       break;
   }
   return "error";
 }
 
-TurnEnd TurnEndOf(FinishReason reason) {
+TurnEnding TurnEndingOf(FinishReason reason) {
   switch (reason) {
     case FinishReason::kEos:
-      return TurnEnd::kEos;
+      return TurnEnding::kEos;
     case FinishReason::kStopToken:
-      return TurnEnd::kStopToken;
+      return TurnEnding::kStopToken;
     case FinishReason::kStopString:
-      return TurnEnd::kStopString;
+      return TurnEnding::kStopString;
     case FinishReason::kMaxTokens:
-      return TurnEnd::kMaxTokens;
+      return TurnEnding::kMaxTokens;
     case FinishReason::kContextLimit:
-      return TurnEnd::kContextLimit;
+      return TurnEnding::kContextLimit;
     case FinishReason::kTimeLimit:
       break;
   }
-  return TurnEnd::kTimeLimit;
+  return TurnEnding::kTimeLimit;
 }
 
-TurnEnd TurnEndOf(const absl::Status& error) {
+TurnEnding TurnEndingOf(const absl::Status& error) {
   switch (error.code()) {
     case absl::StatusCode::kCancelled:
-      return TurnEnd::kCancelled;
+      return TurnEnding::kCancelled;
     case absl::StatusCode::kDeadlineExceeded:
-      return TurnEnd::kDeadlineExceeded;
+      return TurnEnding::kDeadlineExceeded;
     case absl::StatusCode::kUnavailable:
-      return TurnEnd::kUnavailable;
+      return TurnEnding::kUnavailable;
     case absl::StatusCode::kResourceExhausted:
-      return GetErrorDetails(error).reason == "CLIENT_TOO_SLOW" ? TurnEnd::kClientTooSlow
-                                                                : TurnEnd::kNoCapacity;
+      return GetErrorDetails(error).reason == "CLIENT_TOO_SLOW" ? TurnEnding::kClientTooSlow
+                                                                : TurnEnding::kNoCapacity;
     default:
-      return TurnEnd::kError;
+      return TurnEnding::kError;
   }
 }
 
@@ -160,7 +160,7 @@ void RunnerMetrics::OnToken(absl::Time now, TurnTimes* times) {
   times->last_token = now;
 }
 
-void RunnerMetrics::OnEnd(const TurnTimes& times, int64_t generated, TurnEnd end, absl::Time now) {
+void RunnerMetrics::OnEnd(const TurnTimes& times, int64_t generated, TurnEnding end, absl::Time now) {
   if (!times.counted) return;
   if (generated > 1)
     time_per_output_token.Observe(absl::ToDoubleSeconds(times.last_token - times.first_token) /

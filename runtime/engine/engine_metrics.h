@@ -15,7 +15,7 @@
 namespace weir {
 
 // How a turn that stood in line, or ran, has ended.
-enum class TurnEnd : uint8_t {
+enum class TurnEnding : uint8_t {
   kEos,
   kStopToken,
   kStopString,
@@ -31,12 +31,12 @@ enum class TurnEnd : uint8_t {
   kUnavailable,  // the server stopped
   kError,
 };
-inline constexpr int kNumTurnEnds = static_cast<int>(TurnEnd::kError) + 1;
+inline constexpr int kNumTurnEndings = static_cast<int>(TurnEnding::kError) + 1;
 
 // As in weir_requests_total{finish_reason}.
-std::string_view TurnEndName(TurnEnd end);
-TurnEnd TurnEndOf(FinishReason reason);
-TurnEnd TurnEndOf(const absl::Status& error);
+std::string_view TurnEndingName(TurnEnding end);
+TurnEnding TurnEndingOf(FinishReason reason);
+TurnEnding TurnEndingOf(const absl::Status& error);
 
 // Turns, and calls for sessions, that were refused before they had any effect, by reason. Any thread.
 class Rejections {
@@ -68,10 +68,10 @@ struct RunnerMetrics {
 
   void OnStart(absl::Time arrival, TurnTimes* times);
   void OnToken(absl::Time now, TurnTimes* times);
-  void OnEnd(const TurnTimes& times, int64_t generated, TurnEnd end, absl::Time now);
+  void OnEnd(const TurnTimes& times, int64_t generated, TurnEnding end, absl::Time now);
 
   EventCounter started;
-  std::array<EventCounter, kNumTurnEnds> ended;
+  std::array<EventCounter, kNumTurnEndings> ended;
   EventCounter prompt_tokens, prefilled_tokens, generated_tokens, steps, nonfinite_rows;
   // Of prompts: tokens before them that a session's state held, and tokens that came with no state to go on
   // from.

@@ -103,7 +103,7 @@ class ModelRunner {
                WakeList* wake);
   void FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake);
   void CountAdmission(const ActiveTurn& turn, const TurnInfo& info);
-  void CountEnd(const ActiveTurn& turn, TurnEnd end, absl::Time now);
+  void CountEnd(const ActiveTurn& turn, TurnEnding end, absl::Time now);
   void DropUnfedPrompt(ActiveTurn* turn);
   void Release(ActiveTurn* turn, absl::Time now);
   std::span<const int32_t> SuppressedIds(const ActiveTurn& turn) const;

@@ -19,9 +19,9 @@ void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_i
   turn->text.Finish(&text_, &finish.incomplete_text);
   if (reason == FinishReason::kTimeLimit) DropUnfedPrompt(turn);
   finish.position = turn->sequence().position();
-  const TurnEnd end = params.score             ? TurnEnd::kScored
-                      : params.max_tokens == 0 ? TurnEnd::kAppended
-                                               : TurnEndOf(reason);
+  const TurnEnding end = params.score             ? TurnEnding::kScored
+                         : params.max_tokens == 0 ? TurnEnding::kAppended
+                                                  : TurnEndingOf(reason);
   CountEnd(*turn, end, now);
   Release(turn, now);
   if (turn->session != nullptr) finish.etag = turn->session->etag();
@@ -30,7 +30,7 @@ void ModelRunner::EndTurn(ActiveTurn* turn, FinishReason reason, int32_t token_i
 
 void ModelRunner::FailTurn(ActiveTurn* turn, absl::Status status, absl::Time now, WakeList* wake) {
   DropUnfedPrompt(turn);
-  CountEnd(*turn, TurnEndOf(status), now);
+  CountEnd(*turn, TurnEndingOf(status), now);
   Release(turn, now);
   if (turn->stream->Fail(std::move(status))) wake->streams.push_back(turn->stream);
 }
@@ -44,7 +44,7 @@ void ModelRunner::CountAdmission(const ActiveTurn& turn, const TurnInfo& info) {
     metrics_.missed_in_new_session.Add(info.prompt_tokens);
 }
 
-void ModelRunner::CountEnd(const ActiveTurn& turn, TurnEnd end, absl::Time now) {
+void ModelRunner::CountEnd(const ActiveTurn& turn, TurnEnding end, absl::Time now) {
   metrics_.OnEnd(turn.times, turn.generated, end, std::max(now, step_end_));
 }
 

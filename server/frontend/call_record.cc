@@ -23,10 +23,10 @@ bool IsHex(std::string_view text) {
 
 // How a turn that finished well did so.
 std::string OutcomeOf(std::string_view method, FinishReason reason) {
-  const TurnEnd end = method == "Score"           ? TurnEnd::kScored
-                      : method == "AppendSession" ? TurnEnd::kAppended
-                                                  : TurnEndOf(reason);
-  return std::string(TurnEndName(end));
+  const TurnEnding end = method == "Score"           ? TurnEnding::kScored
+                         : method == "AppendSession" ? TurnEnding::kAppended
+                                                     : TurnEndingOf(reason);
+  return std::string(TurnEndingName(end));
 }
 
 std::string OutcomeOf(const absl::Status& status) {

@@ -126,10 +126,10 @@ class Collector {
   }
 
   // Before a turn reaches the engine its client may end it: then it began and ended at once.
-  int64_t GivenUp(const ModelView& model, TurnEnd end) const {
+  int64_t GivenUp(const ModelView& model, TurnEnding end) const {
     const FrontendMetrics& metrics = view_.frontend->metrics();
-    if (end == TurnEnd::kCancelled) return metrics.cancelled(model.index);
-    return end == TurnEnd::kDeadlineExceeded ? metrics.expired(model.index) : 0;
+    if (end == TurnEnding::kCancelled) return metrics.cancelled(model.index);
+    return end == TurnEnding::kDeadlineExceeded ? metrics.expired(model.index) : 0;
   }
   int64_t Rejected(size_t reason) const {
     int64_t count = view_.at_the_gate->count(reason);
@@ -148,17 +148,17 @@ class Collector {
     Family ended("weir_requests_total", MetricType::Counter,
                  "Turns (Generate, Append, Score) that have ended, by how.");
     for (const ModelView& model : models_) {
-      for (int i = 0; i < kNumTurnEnds; ++i) {
-        const auto end = static_cast<TurnEnd>(i);
+      for (int i = 0; i < kNumTurnEndings; ++i) {
+        const auto end = static_cast<TurnEnding>(i);
         const int64_t count = model.metrics->ended[static_cast<size_t>(i)].value() + GivenUp(model, end);
-        ended.Set(Of(model, {{"finish_reason", std::string(TurnEndName(end))}}), count);
+        ended.Set(Of(model, {{"finish_reason", std::string(TurnEndingName(end))}}), count);
       }
     }
     Add(MetricType::Counter, "weir_requests_started_total",
         "Turns that were taken, and not refused; each is in weir_requests_total once it has ended.",
         [this](const ModelView& model) {
-          return model.metrics->started.value() + GivenUp(model, TurnEnd::kCancelled) +
-                 GivenUp(model, TurnEnd::kDeadlineExceeded);
+          return model.metrics->started.value() + GivenUp(model, TurnEnding::kCancelled) +
+                 GivenUp(model, TurnEnding::kDeadlineExceeded);
         });
     families_.push_back(ended.Take());
     Family rejected(

@@ -27,7 +27,7 @@ class EngineMetricsTest : public ::testing::Test {
     };
   }
   const RunnerMetrics& metrics() const { return harness_.runner().metrics(); }
-  int64_t Ended(TurnEnd end) const { return metrics().ended[static_cast<size_t>(end)].value(); }
+  int64_t Ended(TurnEnding end) const { return metrics().ended[static_cast<size_t>(end)].value(); }
   int64_t AllEnded() const {
     int64_t all = 0;
     for (const EventCounter& ended : metrics().ended) all += ended.value();
@@ -83,9 +83,9 @@ TEST_F(EngineMetricsTest, EveryTurnThatBeganEndsOnceAndForOneReason) {
   EXPECT_TRUE(harness_.Run(scored).finish);
   ASSERT_TRUE(harness_.Create("s").ok());
   EXPECT_TRUE(harness_.Run(RunnerHarness::Greedy({1, 2, 3, 4, 5}, 0, "s")).finish);
-  EXPECT_EQ(Ended(TurnEnd::kMaxTokens), 1);
-  EXPECT_EQ(Ended(TurnEnd::kScored), 1);
-  EXPECT_EQ(Ended(TurnEnd::kAppended), 1);
+  EXPECT_EQ(Ended(TurnEnding::kMaxTokens), 1);
+  EXPECT_EQ(Ended(TurnEnding::kScored), 1);
+  EXPECT_EQ(Ended(TurnEnding::kAppended), 1);
   EXPECT_EQ(metrics().missed_without_session.value(), 1 + 3);
   EXPECT_EQ(metrics().missed_in_new_session.value(), 5);
   EXPECT_EQ(metrics().reused_tokens.value(), 0);
@@ -102,8 +102,8 @@ TEST_F(EngineMetricsTest, EveryTurnThatBeganEndsOnceAndForOneReason) {
   running->Cancel();
   in_line->Cancel();
   harness_.Step();
-  EXPECT_EQ(Ended(TurnEnd::kCancelled), 2);
-  EXPECT_EQ(Ended(TurnEnd::kDeadlineExceeded), 1);
+  EXPECT_EQ(Ended(TurnEnding::kCancelled), 2);
+  EXPECT_EQ(Ended(TurnEnding::kDeadlineExceeded), 1);
 
   // Refused, so it never began.
   EXPECT_TRUE(harness_.Run(RunnerHarness::Greedy({}, 1)).error);
@@ -115,7 +115,7 @@ TEST_F(EngineMetricsTest, EveryTurnThatBeganEndsOnceAndForOneReason) {
   harness_.Step();
   WakeList wake;
   harness_.runner().FailAll(absl::UnavailableError("the end"), &wake);
-  EXPECT_EQ(Ended(TurnEnd::kUnavailable), 1);
+  EXPECT_EQ(Ended(TurnEnding::kUnavailable), 1);
   EXPECT_EQ(metrics().started.value(), 8);
   EXPECT_EQ(AllEnded(), 8);
   EXPECT_EQ(metrics().request_duration.Read().count(), 8);
@@ -185,7 +185,8 @@ TEST(EngineCounters, NobodySeesATokenBeforeItIsCounted) {
     while (!got.ended()) {
       got.Take(stream->get());
       EXPECT_GE(metrics.generated_tokens.value(), seen + static_cast<int64_t>(got.ids.size()));
-      if (got.ended()) EXPECT_EQ(metrics.ended[static_cast<size_t>(TurnEnd::kMaxTokens)].value(), turn + 1);
+      if (got.ended())
+        EXPECT_EQ(metrics.ended[static_cast<size_t>(TurnEnding::kMaxTokens)].value(), turn + 1);
     }
     seen += 20;
     EXPECT_EQ(metrics.generated_tokens.value(), seen);
