@@ -206,7 +206,7 @@ TEST(ServerMetrics, OBS_08_CancelledStreamsLeaveTheirTokensBehind) {
     OpenStream stream(fixture.generation(), request);
     ASSERT_TRUE(stream.ReadToken());
     stream.Cancel();
-    ASSERT_TRUE(WaitFor([&] { return fixture.engine().Stats()[0].running == 0; }));
+    ASSERT_TRUE(WaitFor([&] { return fixture.server().Idle(); }));
     v1::GetSessionRequest get;
     get.set_name(session.name());
     ASSERT_TRUE(fixture.sessions().GetSession(&getting, get, &session).ok());
