@@ -10,7 +10,7 @@
 namespace weir {
 namespace {
 
-constexpr std::string_view kSessions = "sessions/";
+constexpr std::string_view kSessionPrefix = "sessions/";
 
 }  // namespace
 
@@ -18,8 +18,8 @@ void PrepareCall(std::string_view session, const std::string& api_key, absl::Dur
                  grpc::ClientContext* context) {
   if (!api_key.empty()) context->AddMetadata("authorization", "Bearer " + api_key);
   if (!session.empty()) {
-    if (session.substr(0, kSessions.size()) == kSessions) {
-      session.remove_prefix(kSessions.size());
+    if (session.substr(0, kSessionPrefix.size()) == kSessionPrefix) {
+      session.remove_prefix(kSessionPrefix.size());
       session = session.substr(0, session.find('/'));  // of a snapshot's name, too, the session's part
     }
     // gRPC ends the process when it is given metadata of other characters than these.

@@ -507,7 +507,8 @@ TEST(CommandHelp, ExplainsEveryCommandAndTheExitStatus) {
   for (const char* word : {"generate", "sessions", "models", "tokenize", "detokenize", "score", "info",
                            "--server", "WEIR_SERVER", "EXIT STATUS", "130", "EXAMPLES"})
     EXPECT_THAT(help.out, HasSubstr(word));
-  for (const char* name : {"generate", "sessions", "models", "tokenize", "detokenize", "score", "info"}) {
+  for (const char* name :
+       {"generate", "sessions", "models", "tokenize", "detokenize", "score", "info", "loadtest"}) {
     const ChildResult sub = RunWeir({name, "--help"});
     EXPECT_EQ(sub.exit, 0) << name;
     EXPECT_THAT(sub.out, HasSubstr("EXAMPLES"));

@@ -43,7 +43,6 @@ TEST_F(LoadtestProcess, ComparesRealModelsAndAgreesWithTheServer) {
 
 TEST_F(LoadtestProcess, AServerThatDiesInTheMidstIsReportedWithWhatWasMeasured) {
   Process loadtest(Weir({"loadtest", "-m", "linear", "-c", "4", "-d", "1h", "--output-tokens", "20"}));
-  loadtest.ReadUntil("completed, 0 failed");
   while (Sum("generated_tokens") < 1000) {
   }
   server_->Signal(SIGKILL);

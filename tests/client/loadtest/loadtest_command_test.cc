@@ -160,8 +160,7 @@ TEST(LoadtestCommand, MixedOpenLoopWithTextPromptsOnStandardOutputAsJson) {
 
 TEST(LoadtestCommand, RefusalsAreCountedByReasonAndFailTheTestIfAsked) {
   ServerFixture server({MakeServedFake("fake", Slow(), {.slots = 1, .max_waiting = 0})});
-  const std::vector<std::string> arguments = {"-c",  "4",      "-n", "12", "--output-tokens",
-                                              "100", "--json", "-q"};
+  const std::vector<std::string> arguments = {"-c", "4", "-n", "6", "--output-tokens", "300", "--json", "-q"};
   const ChildResult result = RunWeir(Loadtest(server.address(), arguments));
   EXPECT_EQ(result.exit, 0) << result.err;
   const json traffic = json::parse(result.out)["models"][0]["traffic"][0];
@@ -217,6 +216,27 @@ TEST(LoadtestCommand, SendsKeyAndSessionAndSpeaksTls) {
   const auto refused = RunWeir({"--server", server.address(), "loadtest", "-n", "1"});
   EXPECT_EQ(refused.exit, 3);
   EXPECT_THAT(refused.err, HasSubstr("speaks TLS only: use --tls"));
+}
+
+TEST(LoadtestCommand, AStreamWithAGapIsAnErrorAndNoTokenOfItIsCountedTwice) {
+  ScriptedServer server;
+  server.answers = std::map<std::string, std::string>{
+      {"weir.v1.ServerInfo", "models { model { name: 'models/m' vocab_size: 9 } }"}};
+  server.on_generate = [](grpc::ServerContext*, ScriptedServer::Writer* writer) {
+    writer->Write(PromptInfoEvent(0, 1));
+    writer->Write(DeltaEvent(1, "a", {5}));
+    writer->Write(DeltaEvent(3, "b", {6}));
+    writer->Write(FinishEvent(2, 4));
+    return grpc::Status::OK;
+  };
+  const ChildResult result =
+      RunWeir({"--server", server.address(), "loadtest", "-c", "1", "-n", "1", "--json", "-q"});
+  EXPECT_EQ(result.exit, 1);
+  EXPECT_THAT(result.err, HasSubstr("no request of 1 was completed"));
+  const json traffic = json::parse(result.out)["models"][0]["traffic"][0];
+  EXPECT_EQ(traffic["errors"], json({{"STREAM_GAP", 1}}));
+  EXPECT_EQ(traffic["requests"]["failed"], 1);
+  EXPECT_EQ(traffic["tokens"]["generated"], 1);
 }
 
 TEST(LoadtestCommand, MistakesNameTheOptionAndTheRemedy) {
