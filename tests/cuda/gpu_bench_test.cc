@@ -11,6 +11,7 @@
 #include <set>
 
 #include "fmt/format.h"
+#include "runtime/ops/matmul/cublas_check.h"
 #include "tests/cuda/emulator/emulator.h"
 
 namespace weir::bench {
@@ -22,10 +23,13 @@ using ::testing::StartsWith;
 class GpuBenchRun : public ::testing::Test {
  protected:
   GpuBenchRun() : values_(std::tmpfile()), table_(std::tmpfile()), report_(table_, values_) {
+    emulator::Options().cublaslt = true;
+    matmul::SetMaxCublasRowsForTest(5);  // checked in no time
     options_.tiny = true;
     options_.seconds = 1e6;
   }
   ~GpuBenchRun() override {
+    matmul::SetMaxCublasRowsForTest(0);
     std::fclose(values_);
     std::fclose(table_);
   }
@@ -81,7 +85,7 @@ TEST_F(GpuBenchRun, EveryRowIsMeasured) {
     EXPECT_FALSE(row.counted.empty()) << row.name;
   }
   std::set<std::string> expected = {"copy within the device",
-                                    "bf16 product, Weir's own",
+                                    "bf16 product, own kernels",
                                     "recurrence step, linear attention",
                                     "recurrence step, performer",
                                     "recurrence step, mamba2",
@@ -100,7 +104,8 @@ TEST_F(GpuBenchRun, EveryRowIsMeasured) {
                                     "kv write",
                                     "sample, arg-max",
                                     "sample, top-p 0.95",
-                                    "product, Weir",
+                                    "product, as served",
+                                    "product, own kernels",
                                     "product, cuBLASLt",
                                     "chunked recurrence, linear attention",
                                     "chunked recurrence, performer",
@@ -153,6 +158,21 @@ TEST_F(GpuBenchRun, WithoutMemoryRowsAreSkippedAndFailNothing) {
   }
   EXPECT_GT(skipped, 5u);
   EXPECT_LT(skipped, report_.rows().size());
+}
+
+TEST_F(GpuBenchRun, WithoutCublasLtFloorsAreAtTheRateOfOwnProducts) {
+  emulator::Options().cublaslt = false;
+  options_.only = "product, own kernels";
+  EXPECT_EQ(Run(), 0);
+  ASSERT_GT(report_.rows().size(), 4u);
+  EXPECT_EQ(report_.rows()[1].name, "bf16 product, cuBLASLt");
+  EXPECT_EQ(report_.rows()[1].skipped, "not found");
+  const GpuRow& own = report_.rows()[2];
+  EXPECT_EQ(own.name, "bf16 product, own kernels");
+  GpuLimits limits;
+  limits.matrix_rate = own.operations / own.seconds;
+  EXPECT_DOUBLE_EQ(own.Share(limits), 1.0);
+  EXPECT_THAT(Lines(table_), ::testing::Contains(HasSubstr("at the rate of Weir's own product")));
 }
 
 TEST_F(GpuBenchRun, ALostDeviceShowsNoFigures) {

@@ -19,7 +19,6 @@ struct GpuBenchOptions {
   double seconds = 300;  // for all; what does not fit is skipped and says so
   bool tiny = false;     // sizes that an emulated device can do, each once
   std::string only;      // sections and rows whose name holds this; empty: all
-  std::string cublaslt;  // the library's file; empty: where the loader finds it
 };
 
 class GpuBench {

@@ -18,16 +18,14 @@ constexpr int kFailed = 1;
 constexpr int kNotRun = 2;  // wrong arguments, or no GPU
 
 constexpr char kUsage[] =
-    "usage: weir-gpu-bench [--device cuda:N] [--seconds S] [--only TEXT] [--cublaslt FILE] [--values FILE] "
-    "[--tiny]\n"
+    "usage: weir-gpu-bench [--device cuda:N] [--seconds S] [--only TEXT] [--values FILE] [--tiny]\n"
     "\n"
-    "Prints a table in Markdown. --seconds: for all of it, 300 without it; rows that have no time left are "
-    "skipped.\n"
-    "--only: sections and rows whose name holds the text. --cublaslt: the library to compare with, "
-    "libcublasLt.so.*\n"
-    "as the loader finds it without. --values: the rows as tab-separated values. --tiny: every row once at a "
-    "size\n"
-    "that means nothing, to see that all of it runs.\n";
+    "Prints a table in Markdown. --seconds: for all of it, 300 without it; rows that have no time left are\n"
+    "skipped. --only: sections and rows whose name holds the text. --values: the rows as tab-separated "
+    "values.\n"
+    "--tiny: every row once at a size that means nothing, to see that all of it runs. cuBLASLt is compared "
+    "with\n"
+    "where the loader finds libcublasLt.so.13 or .12 (LD_LIBRARY_PATH).\n";
 
 struct Arguments {
   std::string device = "cuda:0";
@@ -48,8 +46,6 @@ bool Parse(int argc, char** argv, Arguments* arguments) {
       arguments->device = value;
     } else if (flag == "--only") {
       arguments->options.only = value;
-    } else if (flag == "--cublaslt") {
-      arguments->options.cublaslt = value;
     } else if (flag == "--values") {
       arguments->values = value;
     } else if (flag == "--seconds") {

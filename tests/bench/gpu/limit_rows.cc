@@ -1,10 +1,7 @@
 // What the GPU allows, measured before what is held against it.
-#include <algorithm>
-#include <memory>
+#include <string>
 
 #include "fmt/format.h"
-#include "runtime/ops/matmul/matmul.h"
-#include "tests/bench/gpu/cublaslt.h"
 #include "tests/bench/gpu/gpu_bench.h"
 #include "tests/bench/gpu/product_work.h"
 
@@ -48,22 +45,20 @@ void LimitRows(GpuBench& bench) {
         bench.report().rows().back().skipped.empty())
       rate = named.operations / bench.report().rows().back().seconds;
   };
-  const absl::StatusOr<std::unique_ptr<CublasLt>> library = CublasLt::Open(bench.options().cublaslt);
-  if (library.ok()) {
-    measure(fmt::format("bf16 product, {}", (*library)->description()), [&](DeviceArrays& arrays) {
-      return CublasLtWork(bench, **library, arrays, side, side, side, 1);
-    });
+  const ProductSize size = {side, side, side};
+  const absl::StatusOr<CublasLt> lt = LoadCublasLt();
+  if (lt.ok()) {
+    measure("bf16 product, cuBLASLt " + lt->Version(),
+            [&](DeviceArrays& arrays) { return FastestProductWork(bench, *lt, arrays, size); });
   } else {
     GpuRow missing = row;
     missing.name = "bf16 product, cuBLASLt";
-    bench.Skip(missing, absl::IsNotFound(library.status())
-                            ? "not found"
-                            : fmt::format("not usable: {}", std::string(library.status().message())));
-    bench.report().Text(fmt::format("\ncuBLASLt: {}\n", std::string(library.status().message())));
+    bench.Skip(missing, "not found");
   }
   bench.limits().matrix_rate = rate;
-  measure("bf16 product, Weir's own",
-          [&](DeviceArrays& arrays) { return OwnProductWork(bench, arrays, side, side, side, 1); });
+  measure("bf16 product, own kernels",
+          [&](DeviceArrays& arrays) { return ProductWork(bench, arrays, size, ProductWay::kOwn); });
+  if (!lt.ok()) bench.report().Text("\ncuBLASLt: " + std::string(lt.status().message()));
   if (bench.limits().matrix_rate > 0) return;
   bench.limits().matrix_rate = rate;
   bench.report().Text("\nWithout cuBLASLt, floors of operations are at the rate of Weir's own product.");

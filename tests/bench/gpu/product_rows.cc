@@ -5,7 +5,9 @@
 
 #include "fmt/format.h"
 #include "runtime/ops/matmul/matmul.h"
-#include "tests/bench/gpu/cublaslt.h"
+#include "runtime/ops/matmul/matmul_cuda.h"
+#include "runtime/ops/matmul/pack.h"
+#include "tests/bench/gpu/fastest_product.h"
 #include "tests/bench/gpu/gpu_bench.h"
 #include "tests/bench/gpu/product_work.h"
 
@@ -14,7 +16,7 @@ namespace {
 
 constexpr double kPastTheCache = 256e6;  // bytes
 
-// PackedMatrix takes weights from the host: rows of one pattern.
+// PackedMatrix takes weights from the host.
 absl::StatusOr<PackedMatrix> RandomMatrix(int64_t n, int64_t k, int seed, Device& device) {
   std::vector<BF16> values(static_cast<size_t>(n * k));
   uint32_t state = 12345u + static_cast<uint32_t>(seed);
@@ -27,69 +29,98 @@ absl::StatusOr<PackedMatrix> RandomMatrix(int64_t n, int64_t k, int seed, Device
 
 }  // namespace
 
-GpuBench::Work OwnProductWork(GpuBench& bench, DeviceArrays& arrays, int64_t m, int64_t n, int64_t k,
-                              int matrices) {
-  // Shared: a std::function must be copyable.
-  const auto weights = std::make_shared<std::vector<PackedMatrix>>();
-  for (int i = 0; i < matrices; ++i) {
-    absl::StatusOr<PackedMatrix> matrix = RandomMatrix(n, k, i, bench.device());
-    if (!matrix.ok()) {
+GpuBench::Work ProductWork(GpuBench& bench, DeviceArrays& arrays, const ProductSize& size, ProductWay way) {
+  if (way == ProductWay::kServed) {
+    // Shared: a std::function must be copyable.
+    const auto weights = std::make_shared<std::vector<PackedMatrix>>();
+    for (int i = 0; i < size.matrices; ++i) {
+      absl::StatusOr<PackedMatrix> matrix = RandomMatrix(size.n, size.k, i, bench.device());
       arrays.Fail(matrix.status());
-      return {};
+      if (!matrix.ok()) return {};
+      weights->push_back(*std::move(matrix));
     }
-    weights->push_back(*std::move(matrix));
+    const TensorView x = arrays.F32(size.m, size.k);
+    const TensorView y = arrays.Zeros(DType::kF32, {size.m, size.n});
+    return [&bench, weights, x, y] {
+      for (const PackedMatrix& weight : *weights)
+        Launch(kMatmul, {.x = x, .weight = &weight, .y = y, .bias = {}}, bench.device().stream());
+    };
   }
-  const TensorView x = arrays.F32(m, k);
-  const TensorView y = arrays.Zeros(DType::kF32, {m, n});
-  return [&bench, weights, x, y] {
-    for (const PackedMatrix& weight : *weights)
-      Launch(kMatmul, {.x = x, .weight = &weight, .y = y, .bias = {}}, bench.device().stream());
+  std::vector<TensorView> weights;
+  for (int i = 0; i < size.matrices; ++i) weights.push_back(arrays.Values(DType::kBF16, {size.n, size.k}));
+  CudaMatmul product;
+  const TensorView x = arrays.F32(size.m, size.k);
+  const TensorView y = arrays.Zeros(DType::kF32, {size.m, size.n});
+  const TensorView scratch = arrays.Zeros(DType::kBF16, {matmul::kCudaScratchRows, size.k});
+  if (!arrays.status().ok()) return {};
+  product.x = x.data<float>();
+  product.y = y.data<float>();
+  product.x_stride = x.row_stride();
+  product.y_stride = y.row_stride();
+  product.m = size.m;
+  product.n = size.n;
+  product.k = size.k;
+  product.w_row_bytes = size.k * 2;
+  product.scratch = static_cast<unsigned char*>(scratch.raw());
+  product.scratch_rows = matmul::kCudaScratchRows;
+  return [&bench, weights, product] {
+    const auto stream = static_cast<cudaStream_t>(bench.device().stream().native());
+    for (const TensorView& weight : weights) {
+      CudaMatmul one = product;
+      one.w = static_cast<const unsigned char*>(weight.raw());
+      LaunchCudaMatmulBf16(one, ChooseCudaMatmulForm(one.m, one.n), stream);
+    }
   };
 }
 
-GpuBench::Work CublasLtWork(GpuBench& bench, const CublasLt& library, DeviceArrays& arrays, int64_t m,
-                            int64_t n, int64_t k, int matrices) {
-  absl::StatusOr<std::unique_ptr<CublasLt::Product>> prepared = library.Prepare(m, n, k);
-  if (!prepared.ok()) {
-    arrays.Fail(prepared.status());
-    return {};
-  }
-  const std::shared_ptr<CublasLt::Product> product = *std::move(prepared);
+GpuBench::Work FastestProductWork(GpuBench& bench, const CublasLt& lt, DeviceArrays& arrays,
+                                  const ProductSize& size) {
+  absl::StatusOr<std::unique_ptr<FastestProduct>> made =
+      FastestProduct::Create(lt, size.m, size.n, size.k, bench.device());
+  arrays.Fail(made.status());
+  if (!made.ok()) return {};
+  const std::shared_ptr<FastestProduct> product = *std::move(made);
   std::vector<TensorView> weights;
-  for (int i = 0; i < matrices; ++i) weights.push_back(arrays.Values(DType::kBF16, {n, k}));
-  const TensorView x = arrays.Values(DType::kBF16, {m, k});
-  const TensorView y = arrays.Zeros(DType::kF32, {m, n});
-  const TensorView workspace = arrays.Zeros(DType::kF32, {CublasLt::kWorkspaceBytes / 4});
-  return [&bench, product, weights, x, y, workspace] {
-    const auto stream = static_cast<cudaStream_t>(bench.device().stream().native());
-    for (const TensorView& weight : weights) bench.FailWork(product->Run(x, weight, y, workspace, stream));
+  for (int i = 0; i < size.matrices; ++i) weights.push_back(arrays.Values(DType::kBF16, {size.n, size.k}));
+  const TensorView x = arrays.Values(DType::kBF16, {size.m, size.k});
+  const TensorView y = arrays.Zeros(DType::kF32, {size.m, size.n});
+  return [&bench, product, weights, x, y] {
+    for (const TensorView& weight : weights)
+      bench.FailWork(product->Run(x, weight, y, bench.device().stream()));
   };
 }
 
 void ProductRows(GpuBench& bench) {
   bench.Section("Projections, bf16 weights", 0.1);
-  const absl::StatusOr<std::unique_ptr<CublasLt>> library = CublasLt::Open(bench.options().cublaslt);
+  const absl::StatusOr<CublasLt> lt = LoadCublasLt();
   const int64_t k = bench.Pick<int64_t>(768, 72);
+  std::string how;
   for (const int64_t n : {bench.Pick<int64_t>(3072, 40), bench.Pick<int64_t>(50280, 97)}) {
     for (const int64_t m :
          bench.tiny() ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{1, 64, 512, 4096}) {
       const auto weight_bytes = 2.0 * static_cast<double>(n * k);
       const int matrices = bench.tiny() ? 2 : static_cast<int>(std::max(1.0, kPastTheCache / weight_bytes));
-      GpuRow row = {.name = "product, Weir",
+      const ProductSize size = {m, n, k, matrices};
+      GpuRow row = {.name = "product, as served",
                     .size = fmt::format("m {}, n {}, k {}, {} matrices", m, n, k, matrices),
                     .counted = "W, x and y once; 2 m n k",
                     .bytes = matrices * (weight_bytes + 4.0 * static_cast<double>(m * (k + n))),
                     .operations = matrices * 2.0 * static_cast<double>(m * n * k)};
+      bench.Measure(row, [&](DeviceArrays& arrays) {
+        GpuBench::Work work = ProductWork(bench, arrays, size, ProductWay::kServed);
+        if (arrays.status().ok()) how = DescribeProducts(bench.device());
+        return work;
+      });
+      row.name = "product, own kernels";
       bench.Measure(row,
-                    [&](DeviceArrays& arrays) { return OwnProductWork(bench, arrays, m, n, k, matrices); });
-      if (!library.ok()) continue;
+                    [&](DeviceArrays& arrays) { return ProductWork(bench, arrays, size, ProductWay::kOwn); });
+      if (!lt.ok()) continue;
       row.name = "product, cuBLASLt";
       row.bytes -= matrices * 2.0 * static_cast<double>(m * k);  // x is bf16
-      bench.Measure(row, [&](DeviceArrays& arrays) {
-        return CublasLtWork(bench, **library, arrays, m, n, k, matrices);
-      });
+      bench.Measure(row, [&](DeviceArrays& arrays) { return FastestProductWork(bench, *lt, arrays, size); });
     }
   }
+  if (!how.empty()) bench.report().Text("\nAs served: " + how);
 }
 
 }  // namespace weir::bench

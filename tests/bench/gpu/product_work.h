@@ -2,16 +2,22 @@
 // the L2 cache.
 #pragma once
 
-#include "tests/bench/gpu/cublaslt.h"
+#include "runtime/device/cublas_lt.h"
 #include "tests/bench/gpu/gpu_bench.h"
 
 namespace weir::bench {
 
-// x f32 [m, k], rounded to bf16 by the kernel; W bf16 [n, k].
-GpuBench::Work OwnProductWork(GpuBench& bench, DeviceArrays& arrays, int64_t m, int64_t n, int64_t k,
-                              int matrices);
-// x bf16 already. `library` outlives the work.
-GpuBench::Work CublasLtWork(GpuBench& bench, const CublasLt& library, DeviceArrays& arrays, int64_t m,
-                            int64_t n, int64_t k, int matrices);
+struct ProductSize {
+  int64_t m, n, k;
+  int matrices = 1;
+};
+
+// x f32 [m, k], rounded to bf16; W bf16 [n, k]. kServed: as a model multiplies, through cuBLASLt where that
+// was found and keeps the batch law. kOwn: by the project's own kernels.
+enum class ProductWay : uint8_t { kServed, kOwn };
+GpuBench::Work ProductWork(GpuBench& bench, DeviceArrays& arrays, const ProductSize& size, ProductWay way);
+// x bf16 already.
+GpuBench::Work FastestProductWork(GpuBench& bench, const CublasLt& lt, DeviceArrays& arrays,
+                                  const ProductSize& size);
 
 }  // namespace weir::bench
