@@ -418,17 +418,40 @@ TEST_P(LinearRecurrenceLaws, REC_12_TwentyThousandOnesThatDecayComeToTheirFixedP
 }
 
 // A state that decays and is fed nothing goes to zero and stays finite: no denormal is left to slow a step
-// down.
+// down. By chunks, and where there are none; e^-96 of what was there would be one.
 TEST_P(LinearRecurrenceLaws, ADecayedStateEndsAtZero) {
   const auto device = DeviceFor(GetParam(), 1);
-  const RecurrenceShape shape{1, 1, 4, 4, true, Decay::kConstant};
-  RecurrenceState state(shape, 1);
-  state.Randomize(3);
-  RecurrenceTokens tokens(shape, 4000, 18);
-  tokens.k.Fill(0.0);
-  RunCase(shape, {{4000, 0, 0}}, tokens, state, GetParam(), *device);
-  for (const double value : state.S()) EXPECT_EQ(value, 0.0);
-  for (const double value : state.Z()) EXPECT_EQ(value, 0.0);
+  for (const RecurrenceShape& shape : {RecurrenceShape{1, 1, 4, 4, true, Decay::kConstant},
+                                       RecurrenceShape{1, 1, 129, 1, true, Decay::kConstant}}) {
+    RecurrenceState state(shape, 1);
+    state.Randomize(3);
+    RecurrenceTokens tokens(shape, 400, 18);
+    tokens.k.Fill(0.0);
+    tokens.log_decay.Fill(-0.24);
+    RunCase(shape, {{400, 0, 0}}, tokens, state, GetParam(), *device);
+    for (const double value : state.S()) EXPECT_EQ(value, 0.0);
+    for (const double value : state.Z()) EXPECT_EQ(value, 0.0);
+  }
+}
+
+// In chunks too, where a difference of two infinite logarithms would be NaN.
+TEST_P(LinearRecurrenceLaws, ADecayOfMinusInfinityIsTheLeastOne) {
+  const auto device = DeviceFor(GetParam(), 1);
+  const RecurrenceShape shape{2, 2, 16, 24, true, Decay::kPerToken};
+  RecurrenceState infinite_state(shape, 1), least_state(shape, 1);
+  RecurrenceTokens infinite(shape, 130, 4), least(shape, 130, 4);
+  for (const int t : {10, 70, 71, 129}) {
+    for (int h = 0; h < 2; ++h) {
+      infinite.log_decay.row<float>(t)[h] = -std::numeric_limits<float>::infinity();
+      least.log_decay.row<float>(t)[h] = kMinLogDecay;
+    }
+  }
+  infinite_state.Randomize(3);
+  least_state.Randomize(3);
+  RunCase(shape, {{130, 0, 0}}, infinite, infinite_state, GetParam(), *device);
+  RunCase(shape, {{130, 0, 0}}, least, least_state, GetParam(), *device);
+  EXPECT_EQ(infinite.o.Bytes(), least.o.Bytes());
+  EXPECT_EQ(infinite_state.Slot(0), least_state.Slot(0));
 }
 
 // Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
