@@ -22,13 +22,13 @@ std::string ReasonOrCode(const absl::Status& status) {
 
 class CapacityPhase::Turn final : public TurnObserver {
  public:
-  Turn(absl::Duration at, std::function<void(const TurnRecord&, const TurnEnd&)> ended)
+  Turn(absl::Duration at, std::function<void(const TurnRecord&, const TurnResult&)> ended)
       : record_(at), ended_(std::move(ended)) {}
   void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
   void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override {
     record_.Delta(at, num_tokens, has_text, [](int64_t, int64_t) {});
   }
-  void OnEnd(absl::Duration, const TurnEnd& end) override {
+  void OnEnd(absl::Duration, const TurnResult& end) override {
     const auto ended = std::move(ended_);
     ended(record_, end);  // this may be gone afterwards
   }
@@ -37,7 +37,7 @@ class CapacityPhase::Turn final : public TurnObserver {
 
  private:
   TurnRecord record_;
-  std::function<void(const TurnRecord&, const TurnEnd&)> ended_;
+  std::function<void(const TurnRecord&, const TurnResult&)> ended_;
 };
 
 CapacityPhase::CapacityPhase(CapacityOptions options, Loop* loop, Transport* transport)
@@ -136,7 +136,7 @@ void CapacityPhase::StartTurn(int64_t index, std::function<void()> done) {
   ++running_;
   auto& turn = turns_[static_cast<size_t>(index)];
   turn = std::make_unique<Turn>(
-      loop_->Now(), [this, index, done = std::move(done)](const TurnRecord& record, const TurnEnd& end) {
+      loop_->Now(), [this, index, done = std::move(done)](const TurnRecord& record, const TurnResult& end) {
         if (const auto first = record.TimeToFirstToken()) first_token_.Add(absl::ToInt64Nanoseconds(*first));
         if (record.tokens() > 0) ++figures_.with_token;
         if (!end.status.ok() && !interrupted_ && errors_++ == 0)

@@ -63,7 +63,7 @@ int64_t GrowthPiece(const std::vector<int64_t>& positions) {
 // One turn of one session.
 class GrowthPhase::Turn final : public TurnObserver {
  public:
-  Turn(absl::Duration at, LatencyHistogram* gaps, std::function<void(const TurnEnd&)> ended)
+  Turn(absl::Duration at, LatencyHistogram* gaps, std::function<void(const TurnResult&)> ended)
       : record_(at), gaps_(gaps), ended_(std::move(ended)) {}
   void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
   void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override {
@@ -71,8 +71,8 @@ class GrowthPhase::Turn final : public TurnObserver {
       if (gaps_ != nullptr) gaps_->Add(gap, times);
     });
   }
-  void OnEnd(absl::Duration, const TurnEnd& end) override {
-    const std::function<void(const TurnEnd&)> ended = std::move(ended_);
+  void OnEnd(absl::Duration, const TurnResult& end) override {
+    const std::function<void(const TurnResult&)> ended = std::move(ended_);
     ended(end);  // this may be gone now
   }
   int64_t tokens() const { return record_.tokens(); }
@@ -82,7 +82,7 @@ class GrowthPhase::Turn final : public TurnObserver {
  private:
   TurnRecord record_;
   LatencyHistogram* const gaps_;
-  std::function<void(const TurnEnd&)> ended_;
+  std::function<void(const TurnResult&)> ended_;
 };
 
 GrowthPhase::GrowthPhase(GrowthOptions options, Loop* loop, Transport* transport)
@@ -202,14 +202,14 @@ void GrowthPhase::StartTurn(int64_t index, int64_t prompt, int64_t generate, Lat
   request.max_tokens = generate;
   request.seed = options_.seed;
   auto& turn = turns_[static_cast<size_t>(index)];
-  turn = std::make_unique<Turn>(loop_->Now(), gaps, [=, this, done = std::move(done)](const TurnEnd& end) {
+  turn = std::make_unique<Turn>(loop_->Now(), gaps, [=, this, done = std::move(done)](const TurnResult& end) {
     EndTurn(index, position + prompt + generate, end);
     done();
   });
   turn->handle = transport_->StartTurn(std::move(request), turn.get());
 }
 
-void GrowthPhase::EndTurn(int64_t index, int64_t expected, const TurnEnd& end) {
+void GrowthPhase::EndTurn(int64_t index, int64_t expected, const TurnResult& end) {
   turns_[static_cast<size_t>(index)].reset();
   int64_t& position = positions_[static_cast<size_t>(index)];
   if (!end.status.ok()) return StopWith(position, end.status);

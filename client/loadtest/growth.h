@@ -88,7 +88,7 @@ class GrowthPhase final : public LoadPhase {
   void RunTurns(int64_t prompt, int64_t generate, LatencyHistogram* gaps, LoopTask finished);
   void StartTurn(int64_t index, int64_t prompt, int64_t generate, LatencyHistogram* gaps,
                  std::function<void()> done);
-  void EndTurn(int64_t index, int64_t expected, const TurnEnd& end);
+  void EndTurn(int64_t index, int64_t expected, const TurnResult& end);
   // Reads memory while nothing runs, and then goes on.
   void SampleAtRest(int attempts, LoopTask then);
   void SampleWhileRunning();

@@ -92,7 +92,7 @@ void SimulatedServer::Step(const std::shared_ptr<TurnState>& turn) {
 void SimulatedServer::End(const std::shared_ptr<TurnState>& turn, absl::Status status) {
   if (std::exchange(turn->ended, true)) return;
   --running_;
-  TurnEnd end;
+  TurnResult end;
   if (status.ok()) {
     end.prompt_tokens = static_cast<int64_t>(turn->request.prompt.token_ids.size());
     end.generated_tokens = turn->generated;
