@@ -15,6 +15,8 @@ struct CsvRow {
   std::string mixer;
   std::string phase;
   const TrafficFigures* traffic = nullptr;
+  const GrowthFigures* growth = nullptr;
+  const CapacityFigures* capacity = nullptr;
 };
 
 struct CsvColumn {
@@ -78,6 +80,61 @@ class TrafficColumns {
   std::vector<CsvColumn>* const columns_;
 };
 
+void AddGrowthColumns(std::vector<CsvColumn>* columns) {
+  const auto add = [&](const std::string& name, std::function<std::string(const GrowthFigures&)> value) {
+    columns->push_back({name, [value = std::move(value)](const CsvRow& row) {
+                          return row.growth == nullptr ? "" : value(*row.growth);
+                        }});
+  };
+  const auto add_slope = [&](const std::string& witness,
+                             std::function<std::optional<Slope>(const GrowthFigures&)> of) {
+    static constexpr std::pair<const char*, double Slope::*> kParts[] = {
+        {"", &Slope::bytes_per_token}, {"_low", &Slope::low}, {"_high", &Slope::high}};
+    for (const auto& [part, member] : kParts)
+      add(fmt::format("{}_bytes_per_token{}", witness, part),
+          [of, member = member](const GrowthFigures& figures) {
+            const std::optional<Slope> slope = of(figures);
+            return slope ? fmt::format("{}", (*slope).*member) : "";
+          });
+  };
+  add("growth_sessions", [](const GrowthFigures& figures) { return fmt::format("{}", figures.sessions); });
+  add("growth_position", [](const GrowthFigures& figures) {
+    return figures.points.empty() ? "" : fmt::format("{}", figures.points.back().position);
+  });
+  add("growth_verdict",
+      [](const GrowthFigures& figures) { return std::string(GrowthVerdictName(figures.verdict)); });
+  add("growth_stopped_with",
+      [](const GrowthFigures& figures) { return figures.stopped ? figures.stopped->reason : ""; });
+  add("expected_bytes_per_token",
+      [](const GrowthFigures& figures) { return fmt::format("{}", figures.expected_bytes_per_token); });
+  add_slope("session", [](const GrowthFigures& figures) { return figures.session_slope; });
+  add_slope("arena", [](const GrowthFigures& figures) { return figures.slopes.arena; });
+  add_slope("process_anonymous", [](const GrowthFigures& figures) { return figures.slopes.anonymous; });
+  add_slope("process_resident", [](const GrowthFigures& figures) { return figures.slopes.resident; });
+  add_slope("process_proportional", [](const GrowthFigures& figures) { return figures.slopes.proportional; });
+  add_slope("device", [](const GrowthFigures& figures) { return figures.slopes.device; });
+}
+
+void AddCapacityColumns(std::vector<CsvColumn>* columns) {
+  const auto add = [&](const std::string& name, std::function<std::string(const CapacityFigures&)> value) {
+    columns->push_back({name, [value = std::move(value)](const CsvRow& row) {
+                          return row.capacity == nullptr ? "" : value(*row.capacity);
+                        }});
+  };
+  add("capacity_sessions",
+      [](const CapacityFigures& figures) { return fmt::format("{}", figures.sessions); });
+  add("capacity_refused_with", [](const CapacityFigures& figures) { return figures.refused_with; });
+  add("capacity_with_token",
+      [](const CapacityFigures& figures) { return fmt::format("{}", figures.with_token); });
+  add("capacity_accepted_after_delete",
+      [](const CapacityFigures& figures) { return fmt::format("{}", figures.accepted_after_delete); });
+  add("create_p99_ms",
+      [](const CapacityFigures& figures) { return fmt::format("{}", figures.create_ms.p99); });
+  add("first_token_p99_ms",
+      [](const CapacityFigures& figures) { return fmt::format("{}", figures.first_token_ms.p99); });
+  add("step_ms", [](const CapacityFigures& figures) { return fmt::format("{}", figures.step_ms); });
+}
+
 std::vector<CsvColumn> Columns() {
   std::vector<CsvColumn> columns = {
       {"started", [](const CsvRow& row) { return row.report->started; }},
@@ -116,6 +173,8 @@ std::vector<CsvColumn> Columns() {
   traffic.Spread("e2e", "ms", &TrafficFigures::e2e_ms);
   traffic.Spread("send_lag", "ms", &TrafficFigures::send_lag_ms);
   traffic.Spread("stream_rate", "tokens_per_second", &TrafficFigures::stream_tokens_per_second);
+  AddGrowthColumns(&columns);
+  AddCapacityColumns(&columns);
   return columns;
 }
 
@@ -126,9 +185,15 @@ std::vector<CsvRow> Rows(const Report& report) {
       if (model.name == name) return model.mixer;
     return std::string();
   };
-  for (const ModelReport& model : report.models)
+  for (const ModelReport& model : report.models) {
+    const auto row = [&](const std::string& phase) {
+      return CsvRow{.report = &report, .model = model.name, .mixer = model.mixer, .phase = phase};
+    };
     for (const TrafficFigures& figures : model.traffic)
-      rows.push_back({&report, model.name, model.mixer, "traffic", &figures});
+      rows.push_back(row("traffic")), rows.back().traffic = &figures;
+    if (model.growth) rows.push_back(row("growth")), rows.back().growth = &*model.growth;
+    if (model.capacity) rows.push_back(row("capacity")), rows.back().capacity = &*model.capacity;
+  }
   for (const MixedFigures& mixed : report.mixed) {
     for (const auto& [name, figures] : mixed.models)
       rows.push_back({&report, name, mixer_of(name), "mixed", &figures});

@@ -183,9 +183,14 @@ std::vector<std::vector<std::string>> ParseCsv(const std::string& text) {
 TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   Report report = Example();
   report.server_address = "a,\"b\"";
+  report.models[0].growth.emplace();
+  report.models[0].growth->slopes.arena = Slope{.bytes_per_token = 2.5, .low = 2, .high = 3};
+  report.models[0].growth->points.emplace_back().position = 1000;
+  report.models[0].capacity.emplace();
+  report.models[0].capacity->sessions = 256;
   report.mixed = {{.all = Closed(), .models = {{"tales-linear", Closed()}}}};
   const auto rows = ParseCsv(ReportCsv(report));
-  ASSERT_EQ(rows.size(), 5u);  // names, two phases, a mixed one: its model and all
+  ASSERT_EQ(rows.size(), 7u);  // names, two phases, growth, capacity, a mixed one: its model and all
   for (const auto& row : rows) EXPECT_EQ(row.size(), rows[0].size());
   EXPECT_EQ(std::set<std::string>(rows[0].begin(), rows[0].end()).size(), rows[0].size()) << "a name twice";
   const auto cell = [&](size_t row, const std::string& column) {
@@ -202,8 +207,16 @@ TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   EXPECT_EQ(cell(1, "errors"), "QUEUE_FULL=3");
   EXPECT_EQ(cell(1, "ttft_p999_ms"), "7");
   EXPECT_EQ(cell(1, "itl_p50_ms"), "");  // none, not zero
-  EXPECT_EQ(cell(3, "phase"), "mixed");
-  EXPECT_EQ(cell(4, "model"), "all");
+  EXPECT_EQ(cell(3, "phase"), "growth");
+  EXPECT_EQ(cell(3, "growth_position"), "1000");
+  EXPECT_EQ(cell(3, "arena_bytes_per_token_high"), "3");
+  EXPECT_EQ(cell(3, "process_resident_bytes_per_token"), "");
+  EXPECT_EQ(cell(3, "requests_completed"), "");
+  EXPECT_EQ(cell(4, "phase"), "capacity");
+  EXPECT_EQ(cell(4, "capacity_sessions"), "256");
+  EXPECT_EQ(cell(4, "growth_sessions"), "");
+  EXPECT_EQ(cell(5, "phase"), "mixed");
+  EXPECT_EQ(cell(6, "model"), "all");
 }
 
 TEST(ReportTable, SaysWhatWasMeasuredAndWhatWentWrong) {
