@@ -191,21 +191,4 @@ std::string BreakEvenText(const std::string& model, int64_t fixed_bytes,
   return text;
 }
 
-std::string GrowthCsvHeader() {
-  return "model,seconds,tokens,at_rest,measured,arena_bytes,process_resident_bytes,process_proportional_"
-         "bytes,"
-         "process_anonymous_bytes,device_bytes\r\n";
-}
-
-std::string GrowthCsvLines(const std::string& model, const GrowthFigures& figures) {
-  const auto known = [](int64_t bytes) { return bytes > 0 ? fmt::format("{}", bytes) : ""; };
-  std::string text;
-  for (const MemorySample& sample : figures.samples)
-    text += fmt::format("{},{:.3f},{},{},{},{},{},{},{},{}\r\n", model, absl::ToDoubleSeconds(sample.at),
-                        sample.tokens, sample.at_rest ? 1 : 0, sample.measured ? 1 : 0, sample.arena,
-                        sample.resident, known(sample.proportional), known(sample.anonymous),
-                        known(sample.device.value_or(0)));
-  return text;
-}
-
 }  // namespace weir

@@ -1,4 +1,4 @@
-// The parts of the report that growth and capacity have: for programs, for spreadsheets and for people.
+// The parts of the report that growth and capacity have: for programs and for people.
 #pragma once
 
 #include <string>
@@ -24,9 +24,5 @@ std::string CapacityText(const std::string& model, const CapacityFigures& figure
 // much.
 std::string BreakEvenText(const std::string& model, int64_t fixed_bytes,
                           const std::vector<BreakEven>& break_even);
-
-// RFC 4180, lines end with CR LF: every sample of every model's growth. `header` gives the line of names.
-std::string GrowthCsvHeader();
-std::string GrowthCsvLines(const std::string& model, const GrowthFigures& figures);
 
 }  // namespace weir
