@@ -63,9 +63,9 @@ struct GrowthFigures {
   std::string failure;
 };
 
-// Least span of tokens and least number of measured samples of a verdict that the process does not grow. A
-// heap first fills the holes that it has, and the kernel counts whole pages: over fewer tokens a leak of a
-// byte each need not show at all.
+// Least span of tokens, and least number of measured samples, of a verdict on the process. A heap first fills
+// the holes that it has, or takes what it needs for good, and the kernel counts whole pages: over fewer
+// tokens a leak of a byte each need not show at all, and what shows need not be a leak.
 inline constexpr int64_t kLeastGrowthSpan = 100'000;
 inline constexpr int64_t kLeastGrowthSamples = 10;
 // Bytes per token of one session that the process has to be shown to stay under.

@@ -75,7 +75,9 @@ Finding JudgeProcess(const GrowthFigures& figures) {
       std::max(MissingTokens(*slope, kGrowthLimit), static_cast<double>(kLeastGrowthSpan) - slope->span);
   switch (JudgeSlope(*slope, kGrowthLimit)) {
     case SlopeVerdict::kAbove:
-      return {GrowthVerdict::kGrows, interval};
+      // Over a short way a heap that fills is no leak yet.
+      if (slope->span >= static_cast<double>(kLeastGrowthSpan)) return {GrowthVerdict::kGrows, interval};
+      break;
     case SlopeVerdict::kUndecided:
       break;
     case SlopeVerdict::kBelow:

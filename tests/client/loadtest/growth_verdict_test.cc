@@ -103,6 +103,10 @@ TEST(GrowthVerdict, SaysHowManyMoreTokensAreNeeded) {
   JudgeGrowth(kFixed, &figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
   EXPECT_THAT(figures.why, HasSubstr("needs about 50,000 more tokens, over all sessions"));
+  // Nor is the heap of a server that has just begun a leak.
+  figures = FiguresOf(kFixed, 11, 40, 26'000);
+  JudgeGrowth(kFixed, &figures);
+  EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
   figures = FiguresOf(kFixed, 0, 8);
   JudgeGrowth(kFixed, &figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
