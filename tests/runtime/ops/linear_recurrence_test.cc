@@ -454,6 +454,24 @@ TEST_P(LinearRecurrenceLaws, ADecayOfMinusInfinityIsTheLeastOne) {
   EXPECT_EQ(infinite_state.Slot(0), least_state.Slot(0));
 }
 
+// Tokens that forget all make the sums of logarithms of their chunk large, whose differences weigh later
+// tokens.
+TEST_P(LinearRecurrenceLaws, WhatWasForgottenBlursNoLaterWeight) {
+  const auto device = DeviceFor(GetParam(), 1);
+  const RecurrenceShape shape{2, 2, 16, 24, false, Decay::kPerToken};
+  const Ragged ragged({{128, 0, 0}});
+  RecurrenceState state(shape, 1);
+  RecurrenceTokens tokens(shape, 128, 4);
+  for (int t = 0; t < 128; ++t)
+    for (int h = 0; h < 2; ++h)
+      tokens.log_decay.row<float>(t)[h] = t % 64 < 20 ? -190.0f : -0.01f * static_cast<float>(1 + t % 7);
+  const LinearRecurrenceArgs args = MakeArgs(shape, ragged, tokens, state);
+  const Truth truth = RunReference(args, state);
+  RunForm(GetParam(), args, *device);
+  EXPECT_LT(Nmse(tokens.o, truth.o), Limit(*device));
+  EXPECT_LT(Nmse(state.S(), truth.s), Limit(*device));
+}
+
 // Feeds `length` tokens of d = 4 in pieces of `piece` and returns the worst relative error of S, z and the
 // last outputs against double precision.
 double RangeError(RecurrenceForm form, int64_t length, bool repeated) {
