@@ -40,6 +40,16 @@ function(weir_quick_to_compile target)
   endif()
 endfunction()
 
+# weir_unity(target [ALONE a.cc ...]): with WEIR_UNITY, reads what its files all include (gRPC, protobuf, Abseil, GoogleTest)
+# once for eight of them. ALONE: those whose local names others of the target have too.
+function(weir_unity target)
+  cmake_parse_arguments(arg "" "" "ALONE" ${ARGN})
+  if(WEIR_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    set_source_files_properties(${arg_ALONE} TARGET_DIRECTORY ${target} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 # weir_test(name SOURCES a_test.cc ... DEPS lib ... [TIMEOUT s] [PREFIX p]): one GoogleTest program; each TEST is a
 # ctest entry, its name behind the prefix.
 function(weir_test name)

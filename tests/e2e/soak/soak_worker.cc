@@ -11,7 +11,7 @@
 namespace weir::testing {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Minutes(5);
+constexpr absl::Duration kCallPatience = absl::Minutes(5);
 constexpr int kDeadlinesMs[] = {20, 100, 400};
 
 absl::Status Wrong(const TalkTemplate& talk, std::string_view what) {
@@ -54,7 +54,7 @@ SoakWorker::SoakWorker(std::string address, const std::vector<TalkTemplate>& tal
     : address_(std::move(address)), talks_(talks), draw_(seed) {
   for (int deadline_ms : {0, kDeadlinesMs[0], kDeadlinesMs[1], kDeadlinesMs[2]}) {
     ConnectOptions options;
-    options.timeout = kPatience;
+    options.timeout = kCallPatience;
     if (deadline_ms != 0) options.call_timeout = absl::Milliseconds(deadline_ms);
     absl::StatusOr<WeirClient> client = WeirClient::Connect(address_, options);
     WEIR_CHECK(client.ok());
@@ -178,7 +178,7 @@ absl::StatusOr<v1::Session> SoakWorker::WaitUntilFree(const std::string& session
         found = clients_[0].GetSession(get);
         return !found.ok() || !found->busy();
       },
-      kPatience);
+      kCallPatience);
   return found;
 }
 
