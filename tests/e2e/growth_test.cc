@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <chrono>
 #include <fstream>
 
 #include "nlohmann/json.hpp"
@@ -12,10 +13,7 @@ namespace weir::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::AllOf;
-using ::testing::Ge;
 using ::testing::HasSubstr;
-using ::testing::Le;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;  // memory that is given back stays with the sanitizer
@@ -58,18 +56,17 @@ class GrowthOfServer : public ServerProcess {
   }
 };
 
-TEST_F(GrowthOfServer, ConstantStateIsProvenConstant) {
+// A tiny model's way of some thousand tokens: accounting and arena are exact, and what the heap of a server
+// that has just begun still takes is not called a leak. LeakyServer below goes far enough for the verdict.
+TEST_F(GrowthOfServer, ConstantStateDoesNotMoveInAccountingAndArena) {
   for (const std::string how : {"append", "generate"}) {
-    // Over 100,000 tokens, all sessions together: less proves nothing.
-    const std::string last = how == "append" ? "15000" : "14000";
     const LoadtestRun run = RunLoadtest(
-        address_, {"-m", "linear", "--positions", "600,2000," + last, "--sessions", "8", "--grow", how});
+        address_, {"-m", "linear", "--positions", "500,1000,2500", "--sessions", "8", "--grow", how});
     const json& growth = run.growth();
-    if (!kSanitized) {
-      EXPECT_EQ(run.exit, 0) << run.output;
-      EXPECT_EQ(growth.at("verdict"), "constant") << growth.at("why");
-      EXPECT_LT(growth.at("slope").at("anonymous").at("high"), 1);
-    }
+    EXPECT_EQ(growth.at("how"), how);
+    EXPECT_EQ(growth.at("verdict"), "undecided") << growth.at("why");
+    EXPECT_THAT(growth.at("why").get<std::string>(), HasSubstr("more tokens, over all sessions"));
+    EXPECT_EQ(run.exit, 1) << "what is not proven does not pass";
     EXPECT_EQ(growth.at("slope").at("session").at("high"), 0);
     EXPECT_EQ(growth.at("slope").at("arena").at("high"), 0);
     EXPECT_EQ(growth.at("slope").at("device"), nullptr);
@@ -85,19 +82,20 @@ TEST_F(GrowthOfServer, ConstantStateIsProvenConstant) {
   }
 }
 
-// 16 MiB of KV blocks are 34,952 tokens of 480 bytes, and eight sessions want more.
+// 16 MiB of KV blocks are 17,476 tokens of 960 bytes, and eight sessions want more.
 TEST_F(GrowthOfServer, PagedStateGrowsAsItsShapesSayUntilItIsRefused) {
   const LoadtestRun run =
-      RunLoadtest(address_, {"--compare", "softmax,linear", "--positions", "200,9000", "--sessions", "8"});
+      RunLoadtest(address_, {"--compare", "softmax,linear", "--positions", "200,3000", "--sessions", "8"});
   const json& softmax = run.model();
   const json& growth = softmax.at("growth");
   EXPECT_EQ(growth.at("verdict"), "as_expected") << growth.at("why");
   const double expected = growth.at("expected_bytes_per_token");
-  EXPECT_EQ(expected, 480);
+  EXPECT_EQ(expected, 960);
   EXPECT_NEAR(growth.at("slope").at("arena").at("bytes_per_token"), expected, 0.01 * expected);
-  EXPECT_NEAR(growth.at("slope").at("session").at("bytes_per_token"), expected, 0.01 * expected);
+  EXPECT_NEAR(growth.at("slope").at("session").at("bytes_per_token"), expected, 0.03 * expected)
+      << "of one session, which is a block off";
   EXPECT_EQ(growth.at("stopped").at("reason"), "KV_CAPACITY_EXHAUSTED");
-  EXPECT_NEAR(growth.at("stopped").at("position"), 34'952 / 8, 200);
+  EXPECT_NEAR(growth.at("stopped").at("position"), 17'476 / 8, 200);
   // It is no failure, and the other model's growth went on to its end.
   const json& linear = run.report.at("models").at(1);
   EXPECT_EQ(linear.at("growth").at("points").size(), 2u);
@@ -150,14 +148,14 @@ class LeakyServer : public ::testing::Test {
     address_ = log.substr(6, log.find('\n') - 6);
   }
   LoadtestRun Grow(const std::string& model) const {
-    return RunLoadtest(address_, {"-m", model, "--positions", "4000,800000", "--sessions", "4"});
+    return RunLoadtest(address_, {"-m", model, "--positions", "4000,500000", "--sessions", "4"});
   }
 
   std::unique_ptr<Process> server_;
   std::string address_;
 };
 
-TEST_F(LeakyServer, FourBytesOfEachTokenFailTheRun) {
+TEST_F(LeakyServer, FourBytesOfEachTokenFailTheRunAndTheSameLoadWithoutThemPasses) {
   ASSERT_NO_FATAL_FAILURE(Start("4"));
   const LoadtestRun leaky = Grow("leaky");
   EXPECT_EQ(leaky.exit, 1) << leaky.output;
