@@ -159,7 +159,8 @@ TEST_F(LeakyServer, FourBytesOfEachTokenFailTheRunAndTheSameLoadWithoutThemPasse
   ASSERT_NO_FATAL_FAILURE(Start("4"));
   const LoadtestRun leaky = Grow("leaky");
   EXPECT_EQ(leaky.exit, 1) << leaky.output;
-  EXPECT_EQ(leaky.growth().at("verdict"), "grows") << leaky.growth().at("why");
+  EXPECT_NE(leaky.growth().at("verdict"), "constant") << leaky.growth().at("why");
+  if (!kSanitized) EXPECT_EQ(leaky.growth().at("verdict"), "grows") << leaky.growth().at("why");
   const double slope = leaky.growth().at("slope").at("anonymous").at("bytes_per_token");
   EXPECT_GE(slope, 3.5);
   if (!kSanitized) EXPECT_LE(slope, 8) << "4, and what the heap of a server that has just begun still gets";
