@@ -14,7 +14,7 @@ constexpr double kAim = 0.85;
 // Where a state is not read for the first time and does not begin a new fold.
 constexpr int64_t kPosition = 100;
 
-void RecurrenceStep(GpuBench& bench, const RecurrenceShape& shape, int sessions) {
+void RecurrenceStep(GpuBench& bench, const RecurrenceHeads& shape, int sessions) {
   bench.Measure(
       {.name = fmt::format("recurrence step, {}", shape.name),
        .size = fmt::format("{} sessions, {} states {} x {}", sessions, shape.num_kv_heads, shape.state_dim,
@@ -26,7 +26,7 @@ void RecurrenceStep(GpuBench& bench, const RecurrenceShape& shape, int sessions)
       [&](DeviceArrays& arrays) { return RecurrenceWork(bench, arrays, shape, sessions, 1, kPosition); });
 }
 
-void FlashDecode(GpuBench& bench, const AttentionShape& shape, int sessions, int depth) {
+void FlashDecode(GpuBench& bench, const AttentionHeads& shape, int sessions, int depth) {
   const double kv = 2.0 * shape.num_kv_heads * shape.head_dim * 2;
   bench.Measure(
       {.name = "flash decode",
@@ -39,18 +39,18 @@ void FlashDecode(GpuBench& bench, const AttentionShape& shape, int sessions, int
 
 }  // namespace
 
-double RecurrenceTokenBytes(const RecurrenceShape& s) {
+double RecurrenceTokenBytes(const RecurrenceHeads& s) {
   const int q = s.k_heads() * s.queries() * s.state_dim, k = s.k_heads() * s.state_dim;
   return 4.0 *
          (q + k + s.num_kv_heads * s.head_dim + s.num_heads * s.head_dim + (s.decays ? s.num_kv_heads : 0));
 }
 
-double RecurrenceStateBytes(const RecurrenceShape& s) {
+double RecurrenceStateBytes(const RecurrenceHeads& s) {
   const double level = 4.0 * s.num_kv_heads * s.state_dim * (s.head_dim + (s.two_levels ? 1 : 0));
   return level * (s.two_levels ? 3 : 2);
 }
 
-GpuBench::Work RecurrenceWork(GpuBench& bench, DeviceArrays& arrays, const RecurrenceShape& s, int sequences,
+GpuBench::Work RecurrenceWork(GpuBench& bench, DeviceArrays& arrays, const RecurrenceHeads& s, int sequences,
                               int tokens, int64_t position) {
   const int64_t rows = int64_t{sequences} * tokens;
   LinearRecurrenceArgs args;
@@ -76,11 +76,11 @@ GpuBench::Work RecurrenceWork(GpuBench& bench, DeviceArrays& arrays, const Recur
   return [&bench, args] { Launch(kLinearRecurrence, args, bench.device().stream()); };
 }
 
-std::string AttentionName(const AttentionShape& s) {
+std::string AttentionName(const AttentionHeads& s) {
   return fmt::format("{}/{} heads of {}", s.num_heads, s.num_kv_heads, s.head_dim);
 }
 
-GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const AttentionShape& s, int sequences,
+GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const AttentionHeads& s, int sequences,
                              int tokens, int64_t position) {
   // As ModelStep gives it: for 64 of the sequences that decode.
   constexpr int kScratchSequences = 64;

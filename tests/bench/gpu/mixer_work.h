@@ -6,7 +6,7 @@
 
 namespace weir::bench {
 
-struct RecurrenceShape {
+struct RecurrenceHeads {
   const char* name;
   int num_heads, num_kv_heads, num_k_heads;  // num_k_heads 0: as many as there are states
   int state_dim, head_dim;
@@ -16,25 +16,25 @@ struct RecurrenceShape {
   int k_heads() const { return num_k_heads == 0 ? num_kv_heads : num_k_heads; }
   int queries() const { return num_heads / num_kv_heads; }
 };
-inline constexpr RecurrenceShape kLinearShape = {"linear attention", 9, 3, 0, 64, 64, true, false};
-inline constexpr RecurrenceShape kPerformerShape = {"performer", 9, 3, 0, 64, 64, true, true};
-inline constexpr RecurrenceShape kMamba2Shape = {"mamba2", 24, 24, 1, 128, 64, false, true};
+inline constexpr RecurrenceHeads kLinearShape = {"linear attention", 9, 3, 0, 64, 64, true, false};
+inline constexpr RecurrenceHeads kPerformerShape = {"performer", 9, 3, 0, 64, 64, true, true};
+inline constexpr RecurrenceHeads kMamba2Shape = {"mamba2", 24, 24, 1, 128, 64, false, true};
 
 // Bytes of q, k, v, decay and o of one token.
-double RecurrenceTokenBytes(const RecurrenceShape& shape);
+double RecurrenceTokenBytes(const RecurrenceHeads& shape);
 // Bytes of the state of one sequence that a step moves: the inner level read and written, the outer one read.
-double RecurrenceStateBytes(const RecurrenceShape& shape);
-GpuBench::Work RecurrenceWork(GpuBench& bench, DeviceArrays& arrays, const RecurrenceShape& shape,
+double RecurrenceStateBytes(const RecurrenceHeads& shape);
+GpuBench::Work RecurrenceWork(GpuBench& bench, DeviceArrays& arrays, const RecurrenceHeads& shape,
                               int sequences, int tokens, int64_t position);
 
-struct AttentionShape {
+struct AttentionHeads {
   int num_heads, num_kv_heads, head_dim;
 };
-inline constexpr AttentionShape kLlama135mShape = {9, 3, 64};
-inline constexpr AttentionShape kWideShape = {32, 8, 128};
-std::string AttentionName(const AttentionShape& shape);
+inline constexpr AttentionHeads kLlama135mShape = {9, 3, 64};
+inline constexpr AttentionHeads kWideShape = {32, 8, 128};
+std::string AttentionName(const AttentionHeads& shape);
 // Keys and values in bf16. Queries of the last `tokens` of position + tokens positions.
-GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const AttentionShape& shape,
+GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const AttentionHeads& shape,
                              int sequences, int tokens, int64_t position);
 
 // Mamba's scan: 1536 channels of 16 states.

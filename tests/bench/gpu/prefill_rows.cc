@@ -10,7 +10,7 @@ namespace {
 // Operations of the recurrence over whole chunks, per token: with C = 64 tokens a chunk, a token's query
 // meets (C + 1) / 2 keys and values of its chunk and the state before it, and its key and value go into the
 // state. Query and key meet once for all states that share them.
-double ChunkOperations(const RecurrenceShape& s) {
+double ChunkOperations(const RecurrenceHeads& s) {
   const double meets = kChunkTokens + 1;  // twice the mean number
   const double n = s.state_dim, p = s.head_dim;
   const double scores = meets * n * s.k_heads() * s.queries();
@@ -19,7 +19,7 @@ double ChunkOperations(const RecurrenceShape& s) {
   return scores + outputs + update;
 }
 
-void Recurrence(GpuBench& bench, const RecurrenceShape& shape, int sequences, int tokens, double aim) {
+void Recurrence(GpuBench& bench, const RecurrenceHeads& shape, int sequences, int tokens, double aim) {
   const double rows = static_cast<double>(sequences) * tokens;
   bench.Measure(
       {.name = fmt::format("chunked recurrence, {}", shape.name),
@@ -31,7 +31,7 @@ void Recurrence(GpuBench& bench, const RecurrenceShape& shape, int sequences, in
       [&](DeviceArrays& arrays) { return RecurrenceWork(bench, arrays, shape, sequences, tokens, 0); });
 }
 
-void FlashPrefill(GpuBench& bench, const AttentionShape& shape, int tokens) {
+void FlashPrefill(GpuBench& bench, const AttentionHeads& shape, int tokens) {
   const double width = shape.num_heads * shape.head_dim;
   bench.Measure({.name = "flash prefill",
                  .size = fmt::format("{} tokens, {}", tokens, AttentionName(shape)),

@@ -155,7 +155,7 @@ void Lookups(GpuBench& bench) {
                   return Repeat(bench, kGatherRows, args);
                 });
   const int sequences = bench.Pick(32, 2), tokens = bench.Pick(4096, 70);
-  const AttentionShape shape = kLlama135mShape;
+  const AttentionHeads shape = kLlama135mShape;
   const int64_t kv = int64_t{shape.num_kv_heads} * shape.head_dim;
   bench.Measure({.name = "kv write",
                  .size = fmt::format("{} sequences of {} tokens", sequences, tokens),
