@@ -22,7 +22,7 @@ struct GrpcTransportOptions {
   // commonly draw the line (gRPC would let further calls wait without a word).
   int connections = 4;
   // Idle time to live of the sessions that are made; zero: the server's default.
-  absl::Duration session_ttl;
+  absl::Duration session_ttl = absl::ZeroDuration();
 };
 
 // By gRPC's callback API: a message is stamped with the time and counted on the thread of gRPC that brings
