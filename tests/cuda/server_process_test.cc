@@ -19,7 +19,9 @@ class EmulatedServer : public ::testing::Test {
  protected:
   // `fail_kernel` "": none does.
   void Start(const char* fail_kernel, DType dtype = DType::kF32) {
-    WriteTinyModel(model_.path(), {.dtype = dtype});
+    TinyModelOptions options;
+    options.dtype = dtype;
+    WriteTinyModel(model_.path(), options);
     setenv("EMULATOR_FAIL_KERNEL", fail_kernel, 1);
     if (*fail_kernel == '\0') unsetenv("EMULATOR_FAIL_KERNEL");
     const std::vector<std::string> command = {WEIR_EMULATED_SERVER_BINARY,
