@@ -425,7 +425,7 @@ __device__ __forceinline__ void StorePartial(const Partials& partials, int run_o
 // Blocks of a multiprocessor, which bounds the registers. Shared memory allows 4 to 9 blocks of most tiles,
 // so that their registers are free; left to itself the compiler saves them and spills.
 template <class Tile>
-constexpr int kSplitMinBlocks = Tile::kTensorCores && Tile::kDim <= 32 ? 11 : 1;
+constexpr int kSplitMinBlocks = Tile::kDim <= 32 && Tile::kTensorCores ? 11 : 1;
 
 // One warp a block. grid: (runs of the wave, KV heads and their chunks, pieces; more pieces go round).
 template <class Tile>
