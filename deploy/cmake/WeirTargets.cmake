@@ -50,12 +50,15 @@ function(weir_unity target)
   endif()
 endfunction()
 
-# weir_test(name SOURCES a_test.cc ... DEPS lib ... [TIMEOUT s] [PREFIX p]): one GoogleTest program; each TEST is a
-# ctest entry, its name behind the prefix.
+# weir_test(name SOURCES a_test.cc ... DEPS lib ... [TIMEOUT s] [PREFIX p] [COST c]): one GoogleTest program; each TEST is
+# a ctest entry, its name behind the prefix. ctest begins with those of the highest cost, so that no long one is last.
 function(weir_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT;PREFIX" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT;PREFIX;COST" "SOURCES;DEPS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_COST)
+    set(arg_COST 0)
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE weir_compile ${arg_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
@@ -63,7 +66,7 @@ function(weir_test name)
   # EXPECT_… as the whole of an if is a statement with an else inside.
   target_compile_options(${name} PRIVATE -Wno-dangling-else)
   gtest_discover_tests(${name} TEST_PREFIX "${arg_PREFIX}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
-    PROPERTIES TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+    PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_COST} SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
 endfunction()
 
 # weir_benchmark(name SOURCES a_bench.cc ... DEPS lib ...): one Google Benchmark program; never a test.
