@@ -233,6 +233,8 @@ class LoadtestRun {
       failures.push_back(fmt::format("{}: the server was lost: {}", name, std::string(lost.message())));
     } else if (hooks_.interrupted()) {
       outcome_.ended_early = absl::CancelledError("interrupted");
+      failures.push_back(
+          fmt::format("{}: interrupted; what would have come after it was not measured", name));
     }
     if (figures.scheduled > 0 && figures.completed == 0 && going())
       failures.push_back(fmt::format("{}: no request of {} was completed", name, figures.scheduled));
