@@ -14,7 +14,7 @@
 namespace weir::testing {
 namespace {
 
-constexpr int kTalks = 64;
+constexpr int kTalks = kSanitized ? 15 : 64;
 constexpr int kWorkers = kSanitized ? 6 : 24;
 
 absl::Duration SoakTime() {
@@ -69,7 +69,7 @@ TEST_F(Soak, NothingIsLostWrongOrDoubledAndMemoryStays) {
     ASSERT_TRUE(recorded.ok()) << recorded;
   }
 
-  WriteAllStates();
+  if (!kSanitized) WriteAllStates();  // memory says nothing there
   if (HasFatalFailure()) return;
   std::vector<std::unique_ptr<SoakWorker>> workers;
   for (int i = 0; i < kWorkers; ++i)
