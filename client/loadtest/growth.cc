@@ -31,8 +31,9 @@ std::vector<int32_t> SyntheticIds(const GrowthOptions& options, int64_t session,
   return ids;
 }
 
-bool IsRefusal(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || GetErrorDetails(status).reason == "CONTEXT_LIMIT_EXCEEDED";
+absl::Status ContextIsFull(const GrowthOptions& options) {
+  return MakeError(absl::StatusCode::kResourceExhausted, "CONTEXT_LIMIT_EXCEEDED",
+                   fmt::format("the context of {} holds {} tokens", options.model, options.context_limit));
 }
 
 }  // namespace
@@ -88,8 +89,10 @@ class GrowthPhase::Turn final : public TurnObserver {
 GrowthPhase::GrowthPhase(GrowthOptions options, Loop* loop, Transport* transport)
     : options_(std::move(options)),
       piece_(options_.piece > 0 ? options_.piece : GrowthPiece(options_.positions)),
-      warm_rounds_(std::max(kLeastWarmRounds,
-                            (options_.positions.back() - options_.positions.front()) / piece_ / kWarmShare)),
+      warm_rounds_(std::max(kLeastWarmRounds, options_.shape.paged
+                                                  ? 0
+                                                  : (options_.positions.back() - options_.positions.front()) /
+                                                        piece_ / kWarmShare)),
       loop_(loop),
       transport_(transport),
       pool_(options_.model, loop, transport) {
@@ -123,7 +126,7 @@ void GrowthPhase::StopWith(int64_t position, const absl::Status& status) {
   if (Stopping()) return;
   const std::string reason = GetErrorDetails(status).reason;
   figures_.stopped = GrowthStop{position, reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
-                                std::string(status.message()), IsRefusal(status)};
+                                std::string(status.message()), absl::IsResourceExhausted(status)};
 }
 
 void GrowthPhase::Begin() {
@@ -179,6 +182,11 @@ void GrowthPhase::AfterLatency() {
 // --- turns ---
 
 void GrowthPhase::RunTurns(int64_t prompt, int64_t generate, LatencyHistogram* gaps, LoopTask finished) {
+  const int64_t position = positions_.front();
+  if (options_.context_limit > 0 && position + prompt + generate > options_.context_limit) {
+    StopWith(position, ContextIsFull(options_));
+    return finished();
+  }
   running_ = true;
   round_target_ = TokensNow() + (prompt + generate) * pool_.size();
   FanOut::Run(
@@ -216,8 +224,7 @@ void GrowthPhase::EndTurn(int64_t index, int64_t expected, const TurnResult& end
   position = end.position;
   if (position == expected) return;
   if (position < expected)  // the only other end of a turn that ignores end-of-sequence ids
-    return StopWith(position, MakeError(absl::StatusCode::kResourceExhausted, "CONTEXT_LIMIT_EXCEEDED",
-                                        "the model's context limit was reached"));
+    return StopWith(position, ContextIsFull(options_));
   StopWith(position,
            MakeError(absl::StatusCode::kAborted, "POSITION_MISMATCH",
                      fmt::format("session '{}' stands at position {}, not at {}: somebody else uses it",

@@ -21,6 +21,7 @@ struct GrowthOptions {
   std::string model;  // its id
   StateShape shape;
   int32_t vocab_size = 0;
+  int64_t context_limit = 0;  // tokens of the longest sequence; 0: no limit
   int64_t sessions = 16;
   // Ascending, the first at least 1, each at least latency_tokens above the one before.
   std::vector<int64_t> positions;
@@ -43,10 +44,11 @@ int64_t GrowthPiece(const std::vector<int64_t>& positions);
 // (a sample at rest). While turns run it is read each sample_interval, for the picture only. At each position
 // a few tokens are generated in all sessions at once: what they move the position by is part of the way to
 // the next one. Measured are the samples behind the first position's latencies and a sixteenth of the rounds
-// that follow, two at least: by then buffers have their sizes, and each thread's heap its fill.
+// that follow, two at least: by then buffers have their sizes, and each thread's heap its fill. (Paged state
+// is exact from its first token on and grows for a short way only: there it is two.)
 //
-// A refusal ends the growth for all sessions: turns that run are waited for, memory is read once more, and
-// the sessions are deleted. On the Loop's thread; the transport outlives it.
+// The model's context limit, and a refusal, ends the growth for all sessions: turns that run are waited for,
+// memory is read once more, and the sessions are deleted. On the Loop's thread; the transport outlives it.
 class GrowthPhase final : public LoadPhase {
  public:
   // The options have passed CheckGrowthOptions.

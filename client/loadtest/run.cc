@@ -135,8 +135,7 @@ class LoadtestRun {
     for (const v1::Model& model : models_) report.models.push_back(Described(model));
     FindBreakEvens(&report.models);
     if (options_.traffic) RunTraffic();
-    for (size_t m = 0; m < models_.size(); ++m)
-      RunGrowthAndCapacity(models_[m].vocab_size(), &report.models[m]);
+    for (size_t m = 0; m < models_.size(); ++m) RunGrowthAndCapacity(models_[m], &report.models[m]);
     report.seconds = absl::ToDoubleSeconds(loop_->Now() - start);
     return std::move(outcome_);
   }
@@ -164,16 +163,17 @@ class LoadtestRun {
   }
 
   // What a model shows by itself, besides traffic.
-  void RunGrowthAndCapacity(int32_t vocab_size, ModelReport* model) {
+  void RunGrowthAndCapacity(const v1::Model& served, ModelReport* model) {
     std::vector<std::string>* failures = &outcome_.report.failures;
     const uint64_t seed = options_.workload.seed;
     if (going() && !options_.growth.positions.empty()) {
       GrowthOptions growth = options_.growth;
       growth.seed = seed;
-      NoteEnd(RunGrowth(std::move(growth), vocab_size, hooks_, loop_, transport_, model, failures));
+      growth.context_limit = served.context_limit();
+      NoteEnd(RunGrowth(std::move(growth), served.vocab_size(), hooks_, loop_, transport_, model, failures));
     }
     if (going() && options_.capacity)
-      NoteEnd(RunCapacity(vocab_size, seed, hooks_, loop_, transport_, model, failures));
+      NoteEnd(RunCapacity(served.vocab_size(), seed, hooks_, loop_, transport_, model, failures));
   }
 
   void NoteEnd(const absl::Status& lost) {
@@ -228,14 +228,12 @@ class LoadtestRun {
 
   void Judge(const std::string& name, const TrafficFigures& figures, const absl::Status& lost) {
     std::vector<std::string>& failures = outcome_.report.failures;
-    if (!lost.ok()) {
-      outcome_.ended_early = lost;
+    NoteEnd(lost);
+    if (!lost.ok())
       failures.push_back(fmt::format("{}: the server was lost: {}", name, std::string(lost.message())));
-    } else if (hooks_.interrupted()) {
-      outcome_.ended_early = absl::CancelledError("interrupted");
+    else if (!going())
       failures.push_back(
           fmt::format("{}: interrupted; what would have come after it was not measured", name));
-    }
     if (figures.scheduled > 0 && figures.completed == 0 && going())
       failures.push_back(fmt::format("{}: no request of {} was completed", name, figures.scheduled));
     if (options_.fail_on_empty && figures.empty > 0)

@@ -174,7 +174,8 @@ class Collector {
     Add(MetricType::Counter, "weir_prompt_tokens_total", "Tokens in the prompts of admitted turns.",
         [](const ModelView& model) { return model.metrics->prompt_tokens.value(); });
     Add(MetricType::Counter, "weir_prefilled_tokens_total",
-        "Prompt tokens that went through the model, but for the last of each prompt, which is decoded.",
+        "Tokens that went through the model ahead of a turn's output, but for the last of them, which is "
+        "decoded: its prompt, and the last token of the turn before, which had not gone through it yet.",
         [](const ModelView& model) { return model.metrics->prefilled_tokens.value(); });
     Add(MetricType::Counter, "weir_generated_tokens_total", "Tokens generated, whoever read them.",
         [](const ModelView& model) { return model.metrics->generated_tokens.value(); });

@@ -111,6 +111,17 @@ TEST_F(GrowthOfServer, PagedStateGrowsAsItsShapesSayUntilItIsRefused) {
   EXPECT_EQ(FreeSlots("linear"), 8);
 }
 
+TEST_F(GrowthOfServer, TheEndOfAContextIsNoFailure) {
+  const LoadtestRun run =
+      RunLoadtest(address_, {"-m", "softmax", "--positions", "1000,100000", "--sessions", "1"});
+  EXPECT_EQ(run.exit, 0) << run.output;
+  const json& growth = run.model().at("growth");
+  EXPECT_EQ(growth.at("verdict"), "as_expected") << growth.at("why");
+  EXPECT_EQ(growth.at("stopped").at("reason"), "CONTEXT_LIMIT_EXCEEDED");
+  EXPECT_NEAR(growth.at("stopped").at("position"), 16'384, 1000);
+  EXPECT_EQ(FreeSlots("softmax"), 8);
+}
+
 TEST_F(GrowthOfServer, CapacityIsWhatTheServerSays) {
   const LoadtestRun run = RunLoadtest(address_, {"-m", "linear", "--capacity"});
   EXPECT_EQ(run.exit, 0) << run.output;

@@ -10,12 +10,12 @@ usage() {
 usage: tests/bench/gpu/run.sh [--programs FOLDER] [--results FOLDER] [--seconds N]
 
 --programs: where weir-gpu-bench and weir-gpu-test are; build/gpu-bench/gpu without it.
---results: where gpu-bench.md and the logs go; \$OUT if that is set, else build/gpu-results.
+--results: where gpu-bench.md and the logs go, build/gpu-results without it.
 --seconds: for everything, 570 without it.
 USAGE
 }
 programs=build/gpu-bench/gpu
-results=${OUT:-build/gpu-results}
+results=build/gpu-results
 seconds=570
 while [ $# -gt 0 ]; do
   case "$1" in

@@ -197,7 +197,7 @@ TEST_F(Growth, WhereBlocksRunOutTheModelsGrowthEndsCleanly) {
 
 TEST_F(Growth, TheContextLimitEndsIt) {
   UsePages(4 * 3000);
-  server_options_.context_limit = 15'000;
+  server_options_.context_limit = options_.context_limit = 15'000;
   for (const bool by_append : {true, false}) {
     options_.by_append = by_append;
     const GrowthFigures& figures = Run();
@@ -207,6 +207,19 @@ TEST_F(Growth, TheContextLimitEndsIt) {
     EXPECT_GT(figures.stopped->position, 15'000 - GrowthPiece(options_.positions));
     EXPECT_EQ(figures.failure, "");
   }
+}
+
+// Positions for constant state are far beyond what a paged model holds.
+TEST_F(Growth, AContextThatEndsEarlyStillGivesAVerdict) {
+  UsePages(4 * 3000);
+  server_options_.context_limit = options_.context_limit = 16'384;
+  options_.sessions = 1;
+  options_.positions = {1000, 10'000, 100'000, 1'000'000};
+  const GrowthFigures& figures = Run();
+  ASSERT_TRUE(figures.stopped.has_value());
+  EXPECT_EQ(figures.stopped->reason, "CONTEXT_LIMIT_EXCEEDED");
+  EXPECT_EQ(figures.verdict, GrowthVerdict::kAsExpected) << figures.why;
+  EXPECT_EQ(figures.failure, "");
 }
 
 TEST_F(Growth, TooFewSlotsAreSaid) {

@@ -47,7 +47,7 @@ absl::Status SimulatedServer::Refusal(const TurnRequest& request) const {
   const int64_t now = session->second.position;
   const auto prompt = static_cast<int64_t>(request.prompt.token_ids.size());
   if (options.context_limit > 0 && now + prompt > options.context_limit)
-    return MakeError(absl::StatusCode::kInvalidArgument, "CONTEXT_LIMIT_EXCEEDED", "too long for the model");
+    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_FIELD", "prompt: too long for the model");
   if (!options.shape.paged) return absl::OkStatus();
   const int64_t size = options.shape.block_tokens;
   const int64_t needed = (now + prompt + request.max_tokens + size - 1) / size - (now + size - 1) / size;
