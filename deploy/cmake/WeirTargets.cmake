@@ -40,11 +40,11 @@ function(weir_quick_to_compile target)
   endif()
 endfunction()
 
-# weir_unity(target [ALONE a.cc ...]): with WEIR_UNITY, reads what its files all include (gRPC, protobuf, Abseil, GoogleTest)
-# once for eight of them. ALONE: those whose local names others of the target have too.
+# weir_unity(target [TESTS] [ALONE a.cc ...]): with WEIR_UNITY (or, of TESTS, WEIR_UNITY_TESTS), reads what its files all
+# include (gRPC, protobuf, Abseil, GoogleTest) once for eight of them. ALONE: those whose local names others have too.
 function(weir_unity target)
-  cmake_parse_arguments(arg "" "" "ALONE" ${ARGN})
-  if(WEIR_UNITY)
+  cmake_parse_arguments(arg "TESTS" "" "ALONE" ${ARGN})
+  if(WEIR_UNITY OR (arg_TESTS AND WEIR_UNITY_TESTS))
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     # A class of a .cc file may have members of types in its anonymous namespace; seen as a header's that would be wrong.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)

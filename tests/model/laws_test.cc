@@ -46,7 +46,9 @@ class Laws : public ::testing::TestWithParam<Case> {
 
 // Law 2. REC-03 asks for the first five ways.
 TEST_P(Laws, REC_03_AnySplitGivesTheSameLogitsAndState) {
-  for (const int length : {100, 63, 64, 65, 127, 128, 129, 200}) {
+  const std::vector<int> lengths =
+      SlowKernels() ? std::vector<int>{65, 128} : std::vector<int>{100, 63, 64, 65, 127, 128, 129, 200};
+  for (const int length : lengths) {
     const std::vector<int32_t> tokens = Tokens(length, static_cast<unsigned>(length));
     ModelHarness::Sequence whole = harness_.NewSequence();
     const auto want = harness_.Step({{&whole, tokens}});
@@ -272,8 +274,9 @@ TEST_P(Laws, REC_01_PackedPrefillOntoCarriedState) {
 
 // Snapshots of the second and later sequences of a packed prefill, at chunk borders and off them.
 TEST_P(Laws, REC_02_StateAfterPackedPrefillIsEachSequencesOwn) {
-  for (const std::vector<int>& lengths :
-       {std::vector<int>{500, 700, 384}, {256, 300, 400}, {130, 200, 300}}) {
+  std::vector<std::vector<int>> packs = {{130, 200, 300}};
+  if (!SlowKernels()) packs.insert(packs.end(), {{500, 700, 384}, {256, 300, 400}});
+  for (const std::vector<int>& lengths : packs) {
     std::vector<ModelHarness::Sequence> packed;
     std::vector<ModelHarness::Run> runs;
     for (size_t i = 0; i < lengths.size(); ++i) packed.push_back(harness_.NewSequence());

@@ -13,18 +13,11 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-std::string Reason(const Collected& collected) { return GetErrorDetails(*collected.error).reason; }
-
 std::vector<int32_t> Ids(int count) {
   std::vector<int32_t> ids(count);
   std::iota(ids.begin(), ids.end(), 0);
   for (int32_t& id : ids) id = id * 5 % 64;
   return ids;
-}
-
-std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 FakeModelOptions Paged() {

@@ -7,15 +7,13 @@
 namespace weir::testing {
 namespace {
 
-FakeModelOptions Options(bool paged) {
+FakeModelOptions PoisonedOptions(bool paged) {
   FakeModelOptions options;
   options.paged = paged;
   options.context_limit = paged ? 2000 : 0;
   options.poison_id = 60;
   return options;
 }
-
-std::string Reason(const absl::Status& status) { return GetErrorDetails(status).reason; }
 
 TurnParams Sampled(std::vector<int32_t> prompt, int64_t max_tokens) {
   TurnParams params = RunnerHarness::Greedy(std::move(prompt), max_tokens, "a");
@@ -29,7 +27,7 @@ TurnParams Sampled(std::vector<int32_t> prompt, int64_t max_tokens) {
 class Rollback : public ::testing::TestWithParam<bool> {
  protected:
   explicit Rollback(EngineOptions options = {})
-      : harness_(Options(GetParam()), {.slots = 3, .kv_blocks = 40}, options) {
+      : harness_(PoisonedOptions(GetParam()), {.slots = 3, .kv_blocks = 40}, options) {
     EXPECT_TRUE(harness_.Create("a").ok());
     harness_.Run(Sampled(std::vector<int32_t>(200, 6), 30));
   }
@@ -202,7 +200,7 @@ TEST(SnapshotMemory, IsExactAndTheRefusalNamesTheBytes) {
 
 // A rollback that needs blocks which others hold now fails before anything changes.
 TEST(SnapshotMemory, ARollbackWithoutBlocksIsRefusedWhole) {
-  RunnerHarness harness(Options(true), {.slots = 3, .kv_blocks = 10});
+  RunnerHarness harness(PoisonedOptions(true), {.slots = 3, .kv_blocks = 10});
   ASSERT_TRUE(harness.Create("a").ok());
   ASSERT_TRUE(harness.Snapshot("a", "empty").ok());
   harness.Run(RunnerHarness::Greedy(std::vector<int32_t>(400, 3), 2, "a"));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "runtime/base/error.h"
 #include "runtime/engine/model_runner.h"
 #include "runtime/engine/snapshot_intake.h"
 #include "tests/support/fake_model.h"
@@ -38,6 +39,14 @@ struct Collected {
     return !chunk.empty();
   }
 };
+
+inline std::string Reason(const absl::Status& status) { return GetErrorDetails(status).reason; }
+inline std::string Reason(const Collected& collected) { return Reason(*collected.error); }
+
+inline std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 class RunnerHarness {
  public:

@@ -8,13 +8,6 @@
 namespace weir::testing {
 namespace {
 
-std::string Reason(const absl::Status& status) { return GetErrorDetails(status).reason; }
-
-std::vector<int32_t> Join(std::vector<int32_t> a, const std::vector<int32_t>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 TEST(Session, KeepsPromptAndOutput) {
   RunnerHarness harness;
   ASSERT_TRUE(harness.Create("s").ok());

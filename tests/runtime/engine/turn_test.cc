@@ -10,8 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string Reason(const Collected& collected) { return GetErrorDetails(*collected.error).reason; }
-
 TEST(Turn, GeneratesWhatTheModelSaysWhateverTheChunks) {
   for (const int granule : {1, 4, 16}) {
     for (const int prompt : {1, 3, 4, 5, 17, 100}) {
