@@ -2,15 +2,18 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
-#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
 #include "client/command/exit_status.h"
 #include "client/command/help.h"
 #include "client/command/loadtest_options.h"
-#include "client/command/output_file.h"
+#include "client/command/report_files.h"
 #include "client/connect.h"
 #include "client/loadtest/grpc_transport.h"
 #include "client/loadtest/live_table.h"
@@ -28,33 +31,21 @@ namespace {
 
 // Turns that are cancelled, sessions that are deleted, files that are written.
 constexpr absl::Duration kInterruptGrace = absl::Seconds(30);
-constexpr int kColumns = 120;  // of a terminal that does not say
 
-int TerminalColumns() {
+TerminalSize SizeOfTerminal() {
   winsize size = {};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kColumns;
+  TerminalSize known;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0) return known;
+  if (size.ws_col > 0) known.columns = size.ws_col;
+  if (size.ws_row > 0) known.rows = size.ws_row;
+  return known;
 }
 
-// Files are opened before the test, so that hours of it do not end with a folder that is not there.
-class ReportFile {
- public:
-  absl::Status Open(const std::string& path) {
-    if (path.empty()) return absl::OkStatus();
-    absl::StatusOr<OutputFile> file = OutputFile::Create(path);
-    if (!file.ok()) return UsageError(std::string(file.status().message()));
-    file_.emplace(*std::move(file));
-    return absl::OkStatus();
-  }
-  absl::Status Write(std::string_view text) {
-    if (!file_) return absl::OkStatus();
-    WEIR_RETURN_IF_ERROR(file_->Write(text));
-    return file_->Commit();
-  }
-  bool wanted() const { return file_.has_value(); }
-
- private:
-  std::optional<OutputFile> file_;
-};
+// A terminal whose cursor can be moved.
+bool CanRedraw() {
+  const char* const term = std::getenv("TERM");
+  return IsTerminal(STDERR_FILENO) && term != nullptr && std::string_view(term) != "dumb";
+}
 
 std::string JsonText(const Report& report) {
   return ReportJson(report).dump(/*indent=*/-1, ' ', /*ensure_ascii=*/false,
@@ -62,14 +53,18 @@ std::string JsonText(const Report& report) {
          "\n";
 }
 
+std::string ReportText(const std::string& option, const Report& report) {
+  if (option == "--csv") return ReportCsv(report);
+  return option == "--html" ? RenderHtmlReport(ReportJson(report)) : JsonText(report);
+}
+
 LoadtestHooks HooksOf(const LoadtestCommandOptions& options, Context* context) {
   LoadtestHooks hooks;
   hooks.interrupted = [context] { return context->cancel()->cancelled(); };
   if (options.quiet) return hooks;
-  const bool terminal = IsTerminal(STDERR_FILENO);
-  hooks.live = [table = std::make_shared<LiveTable>(terminal)](const std::string& phase,
-                                                               const std::vector<LiveRow>& rows, bool ended) {
-    WriteAll(STDERR_FILENO, table->Draw(phase, rows, ended, MonotonicNow(), TerminalColumns()));
+  hooks.live = [table = std::make_shared<LiveTable>(CanRedraw())](
+                   const std::string& phase, const std::vector<LiveRow>& rows, bool ended) {
+    WriteAll(STDERR_FILENO, table->Draw(phase, rows, ended, MonotonicNow(), SizeOfTerminal()));
   };
   return hooks;
 }
@@ -95,24 +90,24 @@ absl::StatusOr<LoadtestOutcome> RunOnServer(const LoadtestCommandOptions& option
 }
 
 absl::Status RunLoadtestCommand(LoadtestCommandOptions options, Context* context) {
-  const bool json_out = context->json || options.json_file == "-";
-  context->json = json_out;
-  if (json_out && options.json_file == "-") options.json_file.clear();
+  // Where the report is JSON, so are errors.
+  context->json = context->json || options.json_file == "-";
   WEIR_RETURN_IF_ERROR(CompleteLoadtestOptions(&options));
   options.run.phase.timeout = context->timeout.value_or(absl::InfiniteDuration());
-  ReportFile json, csv, html;
-  WEIR_RETURN_IF_ERROR(json.Open(options.json_file));
-  WEIR_RETURN_IF_ERROR(csv.Open(options.csv_file));
-  WEIR_RETURN_IF_ERROR(html.Open(options.html_file));
+  ReportFiles files;
+  if (context->json) WEIR_RETURN_IF_ERROR(files.Open("--json", "-"));
+  const std::vector<std::pair<std::string, std::string>> wanted = {
+      {"--json", options.json_file}, {"--csv", options.csv_file}, {"--html", options.html_file}};
+  for (const auto& [option, path] : wanted)
+    if (!path.empty()) WEIR_RETURN_IF_ERROR(files.Open(option, path));
 
   WEIR_ASSIGN_OR_RETURN(LoadtestOutcome outcome, RunOnServer(options, context));
   Report& report = outcome.report;
   report.command = "weir" + context->command_line;
   report.server_address = TargetOf(context->server).value_or(context->server);
-  context->out.Write(json_out ? JsonText(report) : ReportTable(report));
-  if (json.wanted()) WEIR_RETURN_IF_ERROR(json.Write(JsonText(report)));
-  if (csv.wanted()) WEIR_RETURN_IF_ERROR(csv.Write(ReportCsv(report)));
-  if (html.wanted()) WEIR_RETURN_IF_ERROR(html.Write(RenderHtmlReport(ReportJson(report))));
+  if (!files.on_stdout()) context->out.Write(ReportTable(report));
+  WEIR_RETURN_IF_ERROR(
+      files.Write([&](const std::string& option) { return ReportText(option, report); }, &context->out));
   WEIR_RETURN_IF_ERROR(outcome.ended_early);
   return VerdictOf(report);
 }

@@ -17,10 +17,11 @@ struct LoadtestCommandOptions {
   int connections = 4;
   absl::Duration session_ttl;  // zero: the server's default
   std::string prompts_file;
-  std::string json_file;  // "-": standard output
+  std::string json_file;  // "-": standard output; here and below
   std::string csv_file;
   std::string html_file;
   bool quiet = false;
+  bool weight_given = false;  // of any model
 
   CLI::Option* concurrency_given = nullptr;
   CLI::Option* rate_given = nullptr;
@@ -29,6 +30,10 @@ struct LoadtestCommandOptions {
   CLI::Option* requests_given = nullptr;
   CLI::Option* prompt_tokens_given = nullptr;
   CLI::Option* think_given = nullptr;
+  CLI::Option* session_ttl_given = nullptr;
+  CLI::Option* drain_given = nullptr;
+  // Those that nothing but traffic looks at, and that do not ask for it.
+  std::vector<CLI::Option*> of_traffic;
   std::vector<CLI::Option*> growth_given;  // but for --positions
 };
 

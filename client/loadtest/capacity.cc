@@ -6,6 +6,7 @@
 #include "client/loadtest/fan_out.h"
 #include "client/loadtest/seeded_draws.h"
 #include "client/loadtest/turn_record.h"
+#include "client/rpc_error.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "weir/v1/server_info.pb.h"
@@ -16,6 +17,17 @@ namespace {
 std::string ReasonOrCode(const absl::Status& status) {
   const std::string reason = GetErrorDetails(status).reason;
   return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+}
+
+// Nobody answers there any more; what a server says of itself has a reason of its own.
+bool IsLoss(const absl::Status& status) {
+  const std::string reason = GetErrorDetails(status).reason;
+  return absl::IsUnavailable(status) && (reason.empty() || reason == kConnectionLost);
+}
+
+// The server refused, as far as is known.
+bool IsRefusal(const absl::Status& status) {
+  return !status.ok() && !IsLoss(status) && !absl::IsDeadlineExceeded(status) && !absl::IsCancelled(status);
 }
 
 }  // namespace
@@ -67,13 +79,17 @@ void CapacityPhase::Fail(std::string why) {
   if (figures_.failure.empty()) figures_.failure = std::move(why);
 }
 
+void CapacityPhase::Fail(std::string_view what, const absl::Status& status) {
+  if (IsLoss(status) && lost_.ok()) lost_ = status;
+  Fail(fmt::format("{}: {}", what, std::string(status.message())));
+}
+
 void CapacityPhase::ReadServer(WithSample then) {
   transport_->GetServerInfo(kShortCall, [this, then = std::move(then)](absl::Duration,
                                                                        const absl::Status& status,
                                                                        const v1::ServerInfo& info) {
     const absl::StatusOr<MemorySample> sample = status.ok() ? ReadWitnesses(info, options_.model) : status;
-    if (!sample.ok())
-      Fail(fmt::format("no answer of the server: {}", std::string(sample.status().message())));
+    if (!sample.ok()) Fail("the server did not say what it holds", sample.status());
     if (Stopping()) return Finish();
     for (const v1::ModelUse& use : info.models())
       if (use.model().name() == "models/" + options_.model)
@@ -90,37 +106,41 @@ void CapacityPhase::Open(int64_t slots_free) {
         figures_.sessions = pool_.size();
         figures_.create_seconds = absl::ToDoubleSeconds(loop_->Now() - start);
         figures_.create_ms = create_.Summary(1e6);
+        if (IsRefusal(pool_.refused())) figures_.refused_with = ReasonOrCode(pool_.refused());
         if (Stopping()) return Finish();
-        figures_.refused_with = ReasonOrCode(pool_.refused());
-        figures_.refused_message = std::string(pool_.refused().message());
-        if (!absl::IsResourceExhausted(pool_.refused()))
-          Fail(fmt::format("session {} failed, and not for want of room: {}", pool_.size() + 1,
-                           figures_.refused_message));
-        else if (pool_.size() != slots_free)
-          Fail(fmt::format("the server said that {} slots are free, and took {} sessions ({})", slots_free,
-                           pool_.size(), figures_.refused_with));
-        ReadServer([this](const MemorySample& sample, int64_t, int64_t, int64_t steps) {
-          figures_.arena_bytes = sample.arena;
-          figures_.resident_bytes = sample.resident;
-          Generate(steps);
-        });
+        CheckRefusal(slots_free);
+        ReadServer([this](const MemorySample&, int64_t, int64_t, int64_t steps) { Generate(steps); });
       });
+}
+
+void CapacityPhase::CheckRefusal(int64_t slots_free) {
+  if (!absl::IsResourceExhausted(pool_.refused()))
+    Fail(fmt::format("session {} failed, and not for want of room", pool_.size() + 1), pool_.refused());
+  else if (pool_.size() != slots_free)
+    Fail(fmt::format("the server said that {} slots are free, and took {} sessions ({})", slots_free,
+                     pool_.size(), ReasonOrCode(pool_.refused())));
+  else if (pool_.size() == 0)
+    Fail(fmt::format("other sessions have all {} slots: end them first", figures_.slots.value_or(0)));
 }
 
 void CapacityPhase::Generate(int64_t steps_before) {
   const absl::Duration start = loop_->Now();
   turns_.resize(static_cast<size_t>(pool_.size()));
+  figures_.with_token = 0;
   FanOut::Run(
       pool_.size(), kCallsAtOnce,
       [this](int64_t index, std::function<void()> done) { StartTurn(index, std::move(done)); },
-      [this] { return interrupted_; },
+      [this] { return interrupted_ || !lost_.ok(); },
       [this, start, steps_before] {
         figures_.generate_seconds = absl::ToDoubleSeconds(loop_->Now() - start);
         figures_.first_token_ms = first_token_.Summary(1e6);
-        ReadServer([this, steps_before](const MemorySample&, int64_t, int64_t, int64_t steps) {
+        ReadServer([this, steps_before](const MemorySample& sample, int64_t, int64_t, int64_t steps) {
+          // Of paged state a session has nothing before its first token.
+          figures_.arena_bytes = sample.arena;
+          figures_.resident_bytes = sample.resident;
           figures_.steps = steps - steps_before;
-          if (figures_.steps > 0)
-            figures_.step_ms = 1e3 * figures_.generate_seconds / static_cast<double>(figures_.steps);
+          if (steps > steps_before)
+            figures_.step_ms = 1e3 * *figures_.generate_seconds / static_cast<double>(steps - steps_before);
           OneMore();
         });
       });
@@ -138,9 +158,9 @@ void CapacityPhase::StartTurn(int64_t index, std::function<void()> done) {
   turn = std::make_unique<Turn>(
       loop_->Now(), [this, index, done = std::move(done)](const TurnRecord& record, const TurnResult& end) {
         if (const auto first = record.TimeToFirstToken()) first_token_.Add(absl::ToInt64Nanoseconds(*first));
-        if (record.tokens() > 0) ++figures_.with_token;
+        if (record.tokens() > 0) ++*figures_.with_token;
         if (!end.status.ok() && !interrupted_ && errors_++ == 0)
-          Fail(fmt::format("a session generated nothing: {}", std::string(end.status.message())));
+          Fail("a session generated nothing", end.status);
         --running_;
         turns_[static_cast<size_t>(index)].reset();
         done();
@@ -150,11 +170,12 @@ void CapacityPhase::StartTurn(int64_t index, std::function<void()> done) {
 
 void CapacityPhase::OneMore() {
   if (figures_.with_token != figures_.sessions)
-    Fail(fmt::format("{} of {} sessions generated a token", figures_.with_token, figures_.sessions));
+    Fail(fmt::format("{} of {} sessions generated a token", *figures_.with_token, *figures_.sessions));
   pool_.CreateOne([this](const absl::Status& status, absl::Duration) {
-    figures_.refused_again = absl::IsResourceExhausted(status);
+    if (status.ok() || absl::IsResourceExhausted(status)) figures_.refused_again = !status.ok();
     if (status.ok()) Fail("a session beyond the last was accepted");
-    if (!status.ok() && !figures_.refused_again) Fail(std::string(status.message()));
+    if (!status.ok() && !figures_.refused_again)
+      Fail("one session more failed, and not for want of room", status);
     if (Stopping()) return Finish();
     DeleteOne();
   });
@@ -162,12 +183,11 @@ void CapacityPhase::OneMore() {
 
 void CapacityPhase::DeleteOne() {
   pool_.DeleteLast([this](const absl::Status& status) {
-    if (!status.ok()) Fail(fmt::format("a session could not be deleted: {}", std::string(status.message())));
+    if (!status.ok()) Fail("a session could not be deleted", status);
     if (Stopping()) return Finish();
     pool_.CreateOne([this](const absl::Status& again, absl::Duration) {
-      figures_.accepted_after_delete = again.ok();
-      if (!again.ok())
-        Fail(fmt::format("no session was accepted after one was deleted: {}", std::string(again.message())));
+      if (again.ok() || IsRefusal(again)) figures_.accepted_after_delete = again.ok();
+      if (!again.ok()) Fail("no session was accepted after one was deleted", again);
       Finish();
     });
   });
@@ -175,8 +195,13 @@ void CapacityPhase::DeleteOne() {
 
 void CapacityPhase::Finish() {
   pool_.DeleteAll([this] {
+    if (lost_.ok()) lost_ = pool_.lost();
     if (interrupted_)
       figures_.failure = "interrupted";
+    else if (!lost_.ok())
+      figures_.failure = fmt::format("{}; up to then {} sessions were opened, and {} of them had a token",
+                                     std::string(lost_.message()), figures_.sessions.value_or(0),
+                                     figures_.with_token.value_or(0));
     else if (pool_.left_behind() > 0)
       Fail(fmt::format("{} sessions could not be deleted: {}", pool_.left_behind(),
                        std::string(pool_.why_left().message())));
@@ -187,13 +212,13 @@ void CapacityPhase::Finish() {
 std::vector<LiveRow> CapacityPhase::Live() const {
   LiveRow row;
   row.what = fmt::format("{}, capacity", options_.model);
-  row.progress = figures_.sessions == 0
-                     ? fmt::format("{} sessions open", pool_.size())
-                     : fmt::format("{} of {} have a token", figures_.with_token, figures_.sessions);
+  const int64_t with_token = figures_.with_token.value_or(0);
+  row.progress = figures_.sessions ? fmt::format("{} of {} have a token", with_token, *figures_.sessions)
+                                   : fmt::format("{} sessions open", pool_.size());
   row.running = running_;
-  row.completed = figures_.with_token;
+  row.completed = with_token;
   row.failed = errors_;
-  row.tokens = figures_.with_token;
+  row.tokens = with_token;
   return {row};
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/loadtest/capacity_figures.h"
@@ -37,7 +38,7 @@ class CapacityPhase final : public LoadPhase {
   // After `done`.
   const CapacityFigures& figures() const { return figures_; }
   // OK, or why the server could not be reached any more.
-  const absl::Status& lost() const { return pool_.lost(); }
+  const absl::Status& lost() const { return lost_; }
 
  private:
   class Turn;
@@ -47,6 +48,7 @@ class CapacityPhase final : public LoadPhase {
   // What the server says of the model; a failure ends the phase.
   void ReadServer(WithSample then);
   void Open(int64_t slots_free);
+  void CheckRefusal(int64_t slots_free);
   void Generate(int64_t steps_before);
   void StartTurn(int64_t index, std::function<void()> done);
   void OneMore();
@@ -54,6 +56,7 @@ class CapacityPhase final : public LoadPhase {
   void Finish();
   // The first reason counts.
   void Fail(std::string why);
+  void Fail(std::string_view what, const absl::Status& status);
   bool Stopping() const { return interrupted_ || !figures_.failure.empty(); }
 
   const CapacityOptions options_;
@@ -67,6 +70,7 @@ class CapacityPhase final : public LoadPhase {
   int64_t running_ = 0;
   int64_t errors_ = 0;
   bool interrupted_ = false;
+  absl::Status lost_;
 };
 
 }  // namespace weir

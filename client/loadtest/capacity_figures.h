@@ -2,31 +2,32 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "client/loadtest/distribution.h"
 
 namespace weir {
 
+// What was not tried, or got no answer, has no value. Counts are of what was done before the phase ended.
 struct CapacityFigures {
-  int64_t slots = 0;       // of the model, as the server says
-  int64_t slots_free = 0;  // before the first session was opened
-  int64_t sessions = 0;    // opened until one was refused
-  double create_seconds = 0;
-  Distribution create_ms;  // per session, with those beside it
-  std::string refused_with;
-  std::string refused_message;
-  int64_t arena_bytes = 0;  // in use when all were open
-  int64_t resident_bytes = 0;
+  std::optional<int64_t> slots;       // of the model, as the server says
+  std::optional<int64_t> slots_free;  // before the first session was opened
+  std::optional<int64_t> sessions;    // opened, until one was refused
+  std::optional<double> create_seconds;
+  Distribution create_ms;                   // per session, with those beside it
+  std::optional<std::string> refused_with;  // reason, or code, of the first refusal
 
-  int64_t with_token = 0;  // sessions that generated one
-  double generate_seconds = 0;
+  std::optional<int64_t> with_token;  // sessions that generated one
+  std::optional<double> generate_seconds;
   Distribution first_token_ms;
-  int64_t steps = 0;   // of the model, meanwhile
-  double step_ms = 0;  // mean
-  // With all sessions open.
-  bool refused_again = false;
-  bool accepted_after_delete = false;
+  std::optional<int64_t> steps;   // of the model, meanwhile
+  std::optional<double> step_ms;  // mean
+  // With all sessions open, a token in each.
+  std::optional<int64_t> arena_bytes;  // in use
+  std::optional<int64_t> resident_bytes;
+  std::optional<bool> refused_again;
+  std::optional<bool> accepted_after_delete;
   std::string failure;  // why the run fails for this model; empty: it passes
 };
 

@@ -57,10 +57,6 @@ std::string SlopeCell(const std::optional<Slope>& slope, double Slope::*part) {
   return slope ? fmt::format("{:.3f}", *slope.*part) : "-";
 }
 
-std::string ItlCell(const Distribution& itl, double Distribution::*part) {
-  return itl.count > 0 ? ShortNumber(itl.*part) : "-";
-}
-
 std::string Mebibytes(int64_t bytes) {
   return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)) : "-";
 }
@@ -98,24 +94,6 @@ nlohmann::ordered_json GrowthJson(const GrowthFigures& figures) {
           {"stopped", std::move(stopped)}};
 }
 
-nlohmann::ordered_json CapacityJson(const CapacityFigures& figures) {
-  return {{"slots", figures.slots},
-          {"slots_free", figures.slots_free},
-          {"sessions", figures.sessions},
-          {"arena_bytes", figures.arena_bytes},
-          {"process_resident_bytes", figures.resident_bytes},
-          {"refused_with", figures.refused_with},
-          {"refused_again", figures.refused_again},
-          {"accepted_after_delete", figures.accepted_after_delete},
-          {"sessions_with_token", figures.with_token},
-          {"create_seconds", figures.create_seconds},
-          {"create_ms", DistributionJson(figures.create_ms)},
-          {"generate_seconds", figures.generate_seconds},
-          {"first_token_ms", DistributionJson(figures.first_token_ms)},
-          {"steps", figures.steps},
-          {"step_ms", figures.step_ms}};
-}
-
 nlohmann::ordered_json BreakEvenJson(const std::vector<BreakEven>& break_even) {
   GrowthObject json = GrowthObject::array();
   for (const BreakEven& pair : break_even)
@@ -130,8 +108,8 @@ std::string GrowthText(const std::string& model, const GrowthFigures& figures) {
     rows.push_back({fmt::format("{}", point.position), fmt::format("{}", point.session_bytes),
                     Mebibytes(point.sample.arena), Mebibytes(point.sample.resident),
                     Mebibytes(point.sample.proportional), Mebibytes(point.sample.anonymous),
-                    Mebibytes(point.sample.device.value_or(0)), ItlCell(point.itl_ms, &Distribution::p50),
-                    ItlCell(point.itl_ms, &Distribution::p99)});
+                    Mebibytes(point.sample.device.value_or(0)), PartText(point.itl_ms, &Distribution::p50),
+                    PartText(point.itl_ms, &Distribution::p99)});
   std::string text = fmt::format("{}: {} sessions grown by {}; ITL in ms, all of them generating\n", model,
                                  figures.sessions, figures.by_append ? "append" : "generate");
   text += TextTable(rows);
@@ -150,28 +128,6 @@ std::string GrowthText(const std::string& model, const GrowthFigures& figures) {
     text += fmt::format("  ended at position {}: {} ({})\n", figures.stopped->position,
                         figures.stopped->message, figures.stopped->reason);
   text += fmt::format("  verdict: {} ({})\n", GrowthVerdictName(figures.verdict), figures.why);
-  return text;
-}
-
-std::string CapacityText(const std::string& model, const CapacityFigures& figures) {
-  std::string text =
-      fmt::format("{}: {} sessions open at once ({} slots, {} were free), {} MiB of state, process {} MiB\n",
-                  model, figures.sessions, figures.slots, figures.slots_free, Mebibytes(figures.arena_bytes),
-                  Mebibytes(figures.resident_bytes));
-  text += fmt::format("  created in {:.2f} s: p50 {} ms, p99 {} ms, max {} ms each; the next one: {}\n",
-                      figures.create_seconds, ShortNumber(figures.create_ms.p50),
-                      ShortNumber(figures.create_ms.p99), ShortNumber(figures.create_ms.max),
-                      figures.refused_with);
-  text += fmt::format(
-      "  {} generated a token, in {:.2f} s: first token p50 {} ms, p99 {} ms, max {} ms; {} steps of "
-      "{} ms\n",
-      figures.with_token, figures.generate_seconds, ShortNumber(figures.first_token_ms.p50),
-      ShortNumber(figures.first_token_ms.p99), ShortNumber(figures.first_token_ms.max), figures.steps,
-      ShortNumber(figures.step_ms));
-  text += fmt::format("  one more: {}; after one was deleted: {}\n",
-                      figures.refused_again ? "refused again" : "not refused",
-                      figures.accepted_after_delete ? "accepted" : "not accepted");
-  if (!figures.failure.empty()) text += fmt::format("  {}\n", figures.failure);
   return text;
 }
 

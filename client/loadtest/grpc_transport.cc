@@ -13,7 +13,9 @@
 #include "client/request_check.h"
 #include "client/rpc_error.h"
 #include "client/stream_check.h"
+#include "fmt/format.h"
 #include "grpcpp/client_context.h"
+#include "runtime/base/error.h"
 #include "runtime/base/mutex.h"
 #include "runtime/base/status_macros.h"
 #include "weir/v1/generation.grpc.pb.h"
@@ -124,6 +126,21 @@ class CallInbox : public std::enable_shared_from_this<CallInbox> {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
+// As FromGrpc(), but for what gRPC's own texts say of a connection that broke: they go into reports, where a
+// line of its sources helps nobody.
+absl::Status EndOf(const grpc::Status& status, const std::string& address) {
+  absl::Status error = FromGrpc(status, address);
+  const ErrorDetails details = GetErrorDetails(error);
+  if (details.reason == kConnectionLost)
+    return MakeError(error.code(), kConnectionLost,
+                     fmt::format("lost the connection to the Weir server at {}", address));
+  const bool broken = absl::IsUnknown(error) || absl::IsInternal(error);
+  if (broken && status.error_details().empty())
+    return MakeError(error.code(), "",
+                     fmt::format("a call to the Weir server at {} broke off without an answer", address));
+  return error;
+}
+
 class GrpcTurn final : public PendingCall, public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
   GrpcTurn(std::shared_ptr<CallInbox> inbox, const std::string& address, TurnObserver* observer)
@@ -164,7 +181,7 @@ class GrpcTurn final : public PendingCall, public grpc::ClientReadReactor<v1::Ge
   void OnDone(const grpc::Status& status) override {
     const absl::Duration at = inbox_->Now();
     order_.load(std::memory_order_acquire);
-    end_.status = !damage_.ok() ? damage_ : status.ok() ? check_.End() : FromGrpc(status, address_);
+    end_.status = !damage_.ok() ? damage_ : status.ok() ? check_.End() : EndOf(status, address_);
     const std::shared_ptr<CallInbox> inbox = inbox_;  // the turn is gone soon
     inbox->PushEnded(this, at);
   }
@@ -361,7 +378,7 @@ class GrpcTransport final : public Transport {
            std::function<void(grpc::Status)>(
                [inbox = inbox_, call = call.get(), address = target_](grpc::Status status) {
                  const absl::Duration at = inbox->Now();
-                 call->status = FromGrpc(status, address);
+                 call->status = EndOf(status, address);
                  inbox->PushEnded(call, at);
                }));
   }

@@ -1,6 +1,7 @@
 #include "client/loadtest/live_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "client/loadtest/text_table.h"
@@ -10,8 +11,17 @@ namespace weir {
 namespace {
 
 constexpr absl::Duration kLineInterval = absl::Seconds(5);
+constexpr int kLeastColumns = 20, kLeastRows = 3;  // less is drawn as if it were so much
+// To the line's start, since the terminal shows ^C where the cursor is; up; clear all from there.
+constexpr const char* kOverTheLast = "\r\x1b[{}A\x1b[J";
 
-std::vector<std::string> RowCells(const LiveRow& row) {
+using LiveCells = std::vector<std::string>;
+
+// Columns by their place in the table, those that say least first.
+enum LiveColumn { kWhat, kTime, kRunning, kDone, kFailed, kTokens, kRate, kTtft, kItl };
+constexpr LiveColumn kLeaveOut[] = {kTokens, kRunning, kTtft, kItl, kDone, kRate, kFailed, kTime};
+
+LiveCells RowCells(const LiveRow& row) {
   return {row.what,
           row.progress,
           fmt::format("{}", row.running),
@@ -23,42 +33,82 @@ std::vector<std::string> RowCells(const LiveRow& row) {
           ShortNumber(row.itl_ms)};
 }
 
-std::string CutLines(const std::string& text, int columns) {
-  std::string cut;
-  int column = 0;
-  for (const char c : text) {
-    column = c == '\n' ? 0 : column + 1;
-    if (c == '\n' || column < columns) cut += c;
+// A name comes from the server: no control character of it may reach the terminal. Other than ASCII is cut by
+// bytes, which is on the safe side.
+std::string Printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
+  return text;
+}
+
+std::string Cut(const std::string& text, size_t width) {
+  if (text.size() <= width) return text;
+  return text.substr(0, width - 2) + "..";
+}
+
+// The cursor stays behind the last column, which some terminals take for the next line.
+bool Fits(const std::vector<LiveCells>& table, size_t columns) {
+  const std::string text = TextTable(table);
+  for (size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    if (end - at >= columns) return false;
   }
-  return cut;
+  return true;
+}
+
+// Leaves out columns until the table fits, `left_out` of them at least, and at last cuts names.
+std::vector<LiveCells> Fitted(std::vector<LiveCells> table, size_t columns, size_t* left_out) {
+  std::vector<int> places = {kWhat, kTime, kRunning, kDone, kFailed, kTokens, kRate, kTtft, kItl};
+  for (size_t i = 0; i < std::size(kLeaveOut); ++i) {
+    if (i >= *left_out && Fits(table, columns)) return table;
+    *left_out = std::max(*left_out, i + 1);
+    const auto place = std::find(places.begin(), places.end(), kLeaveOut[i]);
+    for (LiveCells& row : table) row.erase(row.begin() + (place - places.begin()));
+    places.erase(place);
+  }
+  for (LiveCells& row : table) row[0] = Cut(row[0], columns - 1);
+  return table;
 }
 
 }  // namespace
 
-std::string LiveTable::Draw(const std::string& phase, const std::vector<LiveRow>& rows, bool ended,
-                            absl::Time now, int columns) {
-  if (!terminal_) {
-    if (!ended && phase == phase_ && now < next_line_) return "";
-    if (phase != phase_) next_line_ = now;
-    phase_ = phase;
-    next_line_ += kLineInterval;
-    std::string text;
-    for (const LiveRow& row : rows)
-      text += fmt::format(
-          "{}: {}: {}; {} running, {} completed, {} failed, {} tokens, {} tok/s, TTFT {} ms, ITL {} ms{}\n",
-          phase, row.what, row.progress, row.running, row.completed, row.failed, row.tokens,
-          ShortNumber(row.tokens_per_second), ShortNumber(row.ttft_ms), ShortNumber(row.itl_ms),
-          ended ? "; done" : "");
-    return text;
+std::string LiveTable::Redraw(const std::string& phase, const std::vector<LiveRow>& rows, bool ended,
+                              const TerminalSize& size) {
+  const auto columns = static_cast<size_t>(std::max(size.columns, kLeastColumns));
+  // A line each for the phase, for what the columns are, and for the cursor.
+  const auto most = static_cast<size_t>(std::max(size.rows, kLeastRows + 1) - kLeastRows);
+  const size_t shown = rows.size() <= most ? rows.size() : most - 1;
+  std::vector<LiveCells> table = {
+      {"", "TIME", "RUNNING", "DONE", "FAILED", "TOKENS", "TOK/S", "TTFT ms", "ITL ms"}};
+  for (size_t i = 0; i < shown; ++i) {
+    LiveRow row = rows[i];
+    row.what = Printable(row.what);
+    table.push_back(RowCells(row));
   }
-  std::vector<std::vector<std::string>> table = {
-      {phase, "TIME", "RUNNING", "DONE", "FAILED", "TOKENS", "TOK/S", "TTFT ms", "ITL ms"}};
-  for (const LiveRow& row : rows) table.push_back(RowCells(row));
-  // Up to its first line, and clear all from there.
-  std::string text = lines_on_screen_ > 0 ? fmt::format("\x1b[{}A\x1b[J", lines_on_screen_) : "";
-  text += CutLines(TextTable(table), std::max(columns, 20));
-  lines_on_screen_ = ended ? 0 : static_cast<int>(table.size());
+  if (phase != phase_ || size.columns != columns_) left_out_ = 0;
   phase_ = phase;
+  columns_ = size.columns;
+  std::string text = lines_on_screen_ > 0 ? fmt::format(kOverTheLast, lines_on_screen_) : "";
+  text += Cut(Printable(phase), columns - 1) + "\n" + TextTable(Fitted(table, columns, &left_out_));
+  if (shown < rows.size()) text += fmt::format("{} more\n", rows.size() - shown);
+  lines_on_screen_ = ended ? 0 : static_cast<int>(2 + shown + (shown < rows.size() ? 1 : 0));
+  return text;
+}
+
+std::string LiveTable::Draw(const std::string& phase, const std::vector<LiveRow>& rows, bool ended,
+                            absl::Time now, const TerminalSize& size) {
+  if (terminal_) return Redraw(phase, rows, ended, size);
+  if (!ended && phase == phase_ && now < next_line_) return "";
+  if (phase != phase_) next_line_ = now;
+  phase_ = phase;
+  next_line_ += kLineInterval;
+  std::string text;
+  for (const LiveRow& row : rows)
+    text += fmt::format(
+        "{}: {}: {}; {} running, {} completed, {} failed, {} tokens, {} tok/s, TTFT {} ms, ITL {} ms{}\n",
+        Printable(phase), Printable(row.what), row.progress, row.running, row.completed, row.failed,
+        row.tokens, ShortNumber(row.tokens_per_second), ShortNumber(row.ttft_ms), ShortNumber(row.itl_ms),
+        ended ? "; done" : "");
   return text;
 }
 

@@ -44,9 +44,10 @@ struct TrafficFigures {
   int64_t generated_tokens = 0;      // likewise, as counted in the streams
   int64_t all_generated_tokens = 0;  // of those of the warm-up, too
   int64_t tokens_in_time = 0;        // that arrived in the measured time, whichever request they belong to
-  double tokens_per_second = 0;      // tokens_in_time / seconds
-  double requests_per_second = 0;    // completed within the measured time
-  double goodput_per_second = 0;     // of these, those that kept all limits
+  // Of the measured time; none where there was no such time, or nothing was due or arrived in it.
+  std::optional<double> tokens_per_second;    // tokens_in_time / seconds
+  std::optional<double> requests_per_second;  // completed within the measured time
+  std::optional<double> goodput_per_second;   // of these, those that kept all limits
 
   Distribution ttft_ms;
   Distribution first_text_ms;

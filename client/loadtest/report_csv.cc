@@ -36,6 +36,11 @@ std::string OrEmpty(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
+// A figure of nothing is none.
+std::string PartOf(const Distribution& values, double Distribution::*part) {
+  return values.count == 0 ? "" : fmt::format("{}", values.*part);
+}
+
 std::string ErrorsText(const std::map<std::string, int64_t>& errors) {
   std::string text;
   for (const auto& [reason, count] : errors)
@@ -64,11 +69,9 @@ class TrafficColumns {
         {"mean", &Distribution::mean}, {"p50", &Distribution::p50},   {"p90", &Distribution::p90},
         {"p99", &Distribution::p99},   {"p999", &Distribution::p999}, {"max", &Distribution::max}};
     for (const auto& [part, member] : kParts)
-      Value(fmt::format("{}_{}_{}", name, part, unit),
-            [field, member = member](const TrafficFigures& figures) {
-              // A figure of nothing is none.
-              return (figures.*field).count == 0 ? "" : fmt::format("{}", (figures.*field).*member);
-            });
+      Value(
+          fmt::format("{}_{}_{}", name, part, unit),
+          [field, member = member](const TrafficFigures& figures) { return PartOf(figures.*field, member); });
   }
   void Value(const std::string& name, std::function<std::string(const TrafficFigures&)> value) {
     columns_->push_back({name, [value = std::move(value)](const CsvRow& row) {
@@ -121,18 +124,19 @@ void AddCapacityColumns(std::vector<CsvColumn>* columns) {
                           return row.capacity == nullptr ? "" : value(*row.capacity);
                         }});
   };
-  add("capacity_sessions",
-      [](const CapacityFigures& figures) { return fmt::format("{}", figures.sessions); });
-  add("capacity_refused_with", [](const CapacityFigures& figures) { return figures.refused_with; });
-  add("capacity_with_token",
-      [](const CapacityFigures& figures) { return fmt::format("{}", figures.with_token); });
+  add("capacity_sessions", [](const CapacityFigures& figures) { return OrEmpty(figures.sessions); });
+  add("capacity_refused_with", [](const CapacityFigures& figures) { return OrEmpty(figures.refused_with); });
+  add("capacity_arena_bytes", [](const CapacityFigures& figures) { return OrEmpty(figures.arena_bytes); });
+  add("capacity_with_token", [](const CapacityFigures& figures) { return OrEmpty(figures.with_token); });
+  add("capacity_refused_again",
+      [](const CapacityFigures& figures) { return OrEmpty(figures.refused_again); });
   add("capacity_accepted_after_delete",
-      [](const CapacityFigures& figures) { return fmt::format("{}", figures.accepted_after_delete); });
+      [](const CapacityFigures& figures) { return OrEmpty(figures.accepted_after_delete); });
   add("create_p99_ms",
-      [](const CapacityFigures& figures) { return fmt::format("{}", figures.create_ms.p99); });
+      [](const CapacityFigures& figures) { return PartOf(figures.create_ms, &Distribution::p99); });
   add("first_token_p99_ms",
-      [](const CapacityFigures& figures) { return fmt::format("{}", figures.first_token_ms.p99); });
-  add("step_ms", [](const CapacityFigures& figures) { return fmt::format("{}", figures.step_ms); });
+      [](const CapacityFigures& figures) { return PartOf(figures.first_token_ms, &Distribution::p99); });
+  add("step_ms", [](const CapacityFigures& figures) { return OrEmpty(figures.step_ms); });
 }
 
 std::vector<CsvColumn> Columns() {

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "client/loadtest/capacity_report.h"
 #include "client/loadtest/growth_report.h"
 
 namespace weir {
@@ -56,9 +57,9 @@ ReportObject TrafficJson(const TrafficFigures& f) {
             {"with_warmup", f.all_generated_tokens}}},
           {"server_tokens",
            {{"prompt", OrNull(f.server_prompt_tokens)}, {"generated", OrNull(f.server_generated_tokens)}}},
-          {"tokens_per_second", f.tokens_per_second},
-          {"requests_per_second", f.requests_per_second},
-          {"goodput_per_second", f.goodput_per_second},
+          {"tokens_per_second", OrNull(f.tokens_per_second)},
+          {"requests_per_second", OrNull(f.requests_per_second)},
+          {"goodput_per_second", OrNull(f.goodput_per_second)},
           {"ttft_ms", DistributionJson(f.ttft_ms)},
           {"first_text_ms", DistributionJson(f.first_text_ms)},
           {"itl_ms", DistributionJson(f.itl_ms)},
@@ -103,8 +104,10 @@ ReportObject MixedJson(const std::vector<MixedFigures>& mixed) {
 }  // namespace
 
 nlohmann::ordered_json DistributionJson(const Distribution& d) {
-  return {{"count", d.count}, {"mean", d.mean}, {"p50", d.p50}, {"p90", d.p90},
-          {"p99", d.p99},     {"p999", d.p999}, {"max", d.max}};
+  // A figure of nothing is none.
+  const auto part = [&](double value) { return d.count == 0 ? ReportObject(nullptr) : ReportObject(value); };
+  return {{"count", d.count},   {"mean", part(d.mean)}, {"p50", part(d.p50)}, {"p90", part(d.p90)},
+          {"p99", part(d.p99)}, {"p999", part(d.p999)}, {"max", part(d.max)}};
 }
 
 nlohmann::ordered_json ReportJson(const Report& report) {

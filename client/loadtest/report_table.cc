@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "client/loadtest/capacity_report.h"
 #include "client/loadtest/growth_report.h"
 #include "client/loadtest/text_table.h"
 #include "fmt/format.h"
@@ -10,10 +11,6 @@ namespace weir {
 namespace {
 
 using Cells = std::vector<std::string>;
-
-std::string Tail(const Distribution& d, double Distribution::*part) {
-  return d.count == 0 ? "-" : ShortNumber(d.*part);
-}
 
 std::string LoadText(const TrafficFigures& f) {
   std::string text = f.concurrency ? fmt::format("{} at once", *f.concurrency)
@@ -27,16 +24,16 @@ Cells TrafficCells(const std::string& model, const TrafficFigures& f) {
           LoadText(f),
           fmt::format("{}", f.completed),
           fmt::format("{}", f.failed + f.empty + f.cancelled),
-          ShortNumber(f.requests_per_second),
-          ShortNumber(f.goodput_per_second),
-          ShortNumber(f.tokens_per_second),
-          Tail(f.ttft_ms, &Distribution::p50),
-          Tail(f.ttft_ms, &Distribution::p99),
-          Tail(f.itl_ms, &Distribution::p50),
-          Tail(f.itl_ms, &Distribution::p99),
-          Tail(f.tpot_ms, &Distribution::p50),
-          Tail(f.e2e_ms, &Distribution::p50),
-          Tail(f.e2e_ms, &Distribution::p99)};
+          ShortNumber(f.requests_per_second.value_or(-1)),
+          ShortNumber(f.goodput_per_second.value_or(-1)),
+          ShortNumber(f.tokens_per_second.value_or(-1)),
+          PartText(f.ttft_ms, &Distribution::p50),
+          PartText(f.ttft_ms, &Distribution::p99),
+          PartText(f.itl_ms, &Distribution::p50),
+          PartText(f.itl_ms, &Distribution::p99),
+          PartText(f.tpot_ms, &Distribution::p50),
+          PartText(f.e2e_ms, &Distribution::p50),
+          PartText(f.e2e_ms, &Distribution::p99)};
 }
 
 // What the table has no column for, a line each.
@@ -55,7 +52,7 @@ std::string TrafficNotes(const std::string& model, const TrafficFigures& f) {
     text += fmt::format(
         "{}the server counted {} generated tokens, {} arrived: it has other clients, or turns were cut off\n",
         of, *f.server_generated_tokens, f.all_generated_tokens);
-  if (f.completed > 0 && f.requests_per_second == 0)
+  if (f.completed > 0 && f.requests_per_second == 0.0)
     text +=
         fmt::format("{}no request was completed within the measured {} s: a longer --duration says more\n",
                     of, ShortNumber(f.seconds));

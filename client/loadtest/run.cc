@@ -176,9 +176,12 @@ class LoadtestRun {
       NoteEnd(RunCapacity(served.vocab_size(), seed, hooks_, loop_, transport_, model, failures));
   }
 
+  // Behind the phase's own failure, which says what was measured until then.
   void NoteEnd(const absl::Status& lost) {
+    const std::vector<std::string>& failures = outcome_.report.failures;
     if (!lost.ok())
-      outcome_.ended_early = lost;
+      outcome_.ended_early = MakeError(lost.code(), GetErrorDetails(lost).reason,
+                                       failures.empty() ? std::string(lost.message()) : failures.back());
     else if (hooks_.interrupted())
       outcome_.ended_early = absl::CancelledError("interrupted");
   }
@@ -228,10 +231,14 @@ class LoadtestRun {
 
   void Judge(const std::string& name, const TrafficFigures& figures, const absl::Status& lost) {
     std::vector<std::string>& failures = outcome_.report.failures;
-    NoteEnd(lost);
     if (!lost.ok())
-      failures.push_back(fmt::format("{}: the server was lost: {}", name, std::string(lost.message())));
-    else if (!going())
+      failures.push_back(fmt::format(
+          "{}: {} after {:.1f} s; up to then {} requests were completed and {} tokens came, and what "
+          "would have come after it was not measured",
+          name, std::string(lost.message()), figures.seconds, figures.completed,
+          figures.all_generated_tokens));
+    NoteEnd(lost);
+    if (lost.ok() && !going())
       failures.push_back(
           fmt::format("{}: interrupted; what would have come after it was not measured", name));
     if (figures.scheduled > 0 && figures.completed == 0 && going())

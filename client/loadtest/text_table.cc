@@ -32,4 +32,8 @@ std::string ShortNumber(double value) {
   return fmt::format("{:.3g}", value);
 }
 
+std::string PartText(const Distribution& values, double Distribution::*part) {
+  return values.count == 0 ? "-" : ShortNumber(values.*part);
+}
+
 }  // namespace weir

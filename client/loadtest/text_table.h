@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "client/loadtest/distribution.h"
+
 namespace weir {
 
 // Cells are ASCII, or at least one column a character. The first column is aligned to the left, the others to
@@ -13,5 +15,7 @@ std::string TextTable(const std::vector<std::vector<std::string>>& rows);
 // 3 significant digits below 1,000 and none after the point above: "0.0123", "4.50", "1234". Values that are
 // not there (negative) are "-".
 std::string ShortNumber(double value);
+// Of a distribution of nothing: "-".
+std::string PartText(const Distribution& values, double Distribution::*part);
 
 }  // namespace weir

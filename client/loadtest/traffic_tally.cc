@@ -115,7 +115,7 @@ TrafficFigures TrafficTally::Figures(absl::Duration last) const {
   const absl::Duration end = std::max(start_, std::min(end_, last));
   figures.seconds = absl::ToDoubleSeconds(end - start_);
   figures.drain_seconds = absl::ToDoubleSeconds(std::max(absl::ZeroDuration(), last - end));
-  if (figures.seconds > 0) {
+  if (figures.seconds > 0 && figures_.scheduled + figures_.tokens_in_time + completed_in_time_ > 0) {
     figures.tokens_per_second = static_cast<double>(figures_.tokens_in_time) / figures.seconds;
     figures.requests_per_second = static_cast<double>(completed_in_time_) / figures.seconds;
     figures.goodput_per_second = static_cast<double>(good_in_time_) / figures.seconds;

@@ -196,7 +196,7 @@ void Measure(benchmark::State& state, const EvenServer& server) {
     const TrafficFigures& figures = outcome->report.models[0].traffic[0];
     WEIR_CHECK(figures.failed == 0 && figures.completed > 0);
     state.SetIterationTime(figures.seconds);
-    state.counters["tokens/s"] = figures.tokens_per_second;
+    state.counters["tokens/s"] = figures.tokens_per_second.value_or(0);
     state.counters["cores"] = used / (figures.seconds + figures.drain_seconds);
     state.counters["us_a_token"] = used * 1e6 / static_cast<double>(figures.all_generated_tokens);
     state.counters["itl_p50_ms"] = figures.itl_ms.p50;

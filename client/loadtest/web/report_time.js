@@ -218,14 +218,15 @@ const capacity = () => {
   const open = models.filter((model) => model.capacity);
   if (!open.length) return null;
   const afterDelete = { true: "accepted", false: "refused" };
+  const tried = (value, words) => (value === null || value === undefined ? "not tried" : words(value));
   return [
     element("p", null, "Sessions opened until the server refused one. All open ones then generated a token."),
     table("Capacity", open, [
-      ["model", ({ name }) => name], ["sessions", (model) => format.count(model.capacity.sessions)],
-      ["with a token", (model) => format.count(model.capacity.sessions_with_token)],
+      ["model", ({ name }) => name], ["sessions", (model) => tried(model.capacity.sessions, format.count)],
+      ["with a token", (model) => tried(model.capacity.sessions_with_token, format.count)],
       ["state", (model) => format.bytes(model.capacity.arena_bytes)],
-      ["the next one", (model) => model.capacity.refused_with || "not refused"],
-      ["after one delete", (model) => afterDelete[model.capacity.accepted_after_delete]],
+      ["the next one", (model) => tried(model.capacity.refused_with, String)],
+      ["after one delete", (model) => tried(model.capacity.accepted_after_delete, (accepted) => afterDelete[accepted])],
       ...[["create", "create_ms"], ["first token", "first_token_ms"]].flatMap(([what, key]) => ["p50", "p99"].map(
           (part) => [`${what} ${part}`, (model) => format.ms(sampled(model.capacity[key])?.[part])])),
       ["step", (model) => format.ms(model.capacity.step_ms)],

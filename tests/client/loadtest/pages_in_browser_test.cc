@@ -233,7 +233,13 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   traffic["models"][0]["growth"] = nullptr;
   traffic["models"][0]["traffic"].erase(1);
   traffic["models"][0]["traffic"].erase(1);
-  traffic["models"][0]["traffic"][0]["tpot_ms"] = {{"count", 0}, {"p50", 0}, {"p99", 0}};
+  traffic["models"][0]["traffic"][0]["tpot_ms"] = {{"count", 0}, {"p50", nullptr}, {"p99", nullptr}};
+  // And a capacity run that was interrupted before it had opened a session.
+  for (auto& [key, value] : traffic["models"][0]["capacity"].items())
+    if (value.is_object())
+      value = {{"count", 0}, {"p50", nullptr}, {"p99", nullptr}};
+    else
+      value = nullptr;
   traffic["models"][0]["traffic"][0]["itl_ms"] = {{"count", 9},  {"p50", 0},   {"p90", 0},
                                                   {"p99", 31.5}, {"p999", 40}, {"max", 40}};
   dom = Dom("file://" + folder.Write("traffic.html", RenderHtmlReport(traffic)), 2);
@@ -244,6 +250,8 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   EXPECT_EQ(Markers(dom, "itl_ms"), 5);  // 0 ms, of tokens that share a message, is drawn as well
   EXPECT_THAT(Shown(dom),
               HasSubstr("Of tokens that share a message the first has the whole gap, the others 0."));
+  EXPECT_THAT(Shown(dom), HasSubstr(TableRow({"tales-linear", "not tried", "not tried", "–", "not tried",
+                                              "not tried", "–", "–", "–", "–", "–"})));
   dom = Dom("file://" + folder.Write("none.html",
                                      RenderHtmlReport({{"passed", false}, {"failures", {"No <b>server"}}})),
             2);

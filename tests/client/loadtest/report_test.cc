@@ -1,15 +1,19 @@
 // The report as JSON, CSV and text, and what is drawn meanwhile.
+#include <algorithm>
 #include <set>
 #include <sstream>
 #include <vector>
 
+#include "client/loadtest/capacity_report.h"
 #include "client/loadtest/live_table.h"
 #include "client/loadtest/report_csv.h"
 #include "client/loadtest/report_json.h"
 #include "client/loadtest/report_table.h"
 #include "client/loadtest/text_table.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/loadtest/terminal_screen.h"
 
 namespace weir {
 namespace {
@@ -139,10 +143,53 @@ TEST(ReportJson, HasEveryFieldOfTheSchema) {
   EXPECT_EQ(closed["errors"], nlohmann::json({{"QUEUE_FULL", 3}}));
   EXPECT_TRUE(closed["rate"].is_null());
   EXPECT_EQ(closed["ttft_ms"]["p999"], 7.0);
+  EXPECT_EQ(closed["tokens_per_second"], 400.0);
   EXPECT_EQ(closed["timeline"][0]["ttft_p50_ms"], 4.1);
   EXPECT_TRUE(closed["timeline"][1]["ttft_p50_ms"].is_null());
   EXPECT_EQ(json["models"][0]["traffic"][1]["rate"], 12.5);
   EXPECT_TRUE(json["models"][0]["traffic"][1]["concurrency"].is_null());
+}
+
+// A zero would be a figure, and a good one.
+TEST(ReportJson, WhatWasNotMeasuredIsNull) {
+  Report report = Example();
+  report.models[0].traffic = {TrafficFigures()};
+  report.models[0].growth.emplace().points.emplace_back();
+  report.models[0].capacity.emplace().failure = "interrupted";
+  const nlohmann::json model = nlohmann::json::parse(ReportJson(report).dump())["models"][0];
+  const nlohmann::json& traffic = model["traffic"][0];
+  for (const char* rate : {"tokens_per_second", "requests_per_second", "goodput_per_second"})
+    EXPECT_TRUE(traffic[rate].is_null()) << rate;
+  std::vector<nlohmann::json> spreads = {model["growth"]["points"][0]["itl_ms"]};
+  for (const char* spread :
+       {"ttft_ms", "first_text_ms", "itl_ms", "tpot_ms", "e2e_ms", "send_lag_ms", "stream_tokens_per_second"})
+    spreads.push_back(traffic[spread]);
+  for (const char* spread : {"create_ms", "first_token_ms"}) spreads.push_back(model["capacity"][spread]);
+  for (const nlohmann::json& spread : spreads)
+    EXPECT_EQ(spread.dump(),
+              R"({"count":0,"max":null,"mean":null,"p50":null,"p90":null,"p99":null,"p999":null})");
+  for (const auto& [key, value] : model["capacity"].items())
+    if (!value.is_object()) EXPECT_TRUE(value.is_null()) << key;
+}
+
+TEST(ReportTable, WhatWasNotMeasuredIsADash) {
+  Report report = Example();
+  report.models[0].traffic = {TrafficFigures()};
+  report.models[0].traffic[0].concurrency = 8;
+  std::istringstream lines(ReportTable(report));
+  std::string row;
+  while (std::getline(lines, row) && row.rfind("tales-linear", 0) != 0) continue;
+  EXPECT_EQ(TextTable({{row}}),
+            "tales-linear  8 at once     0    0      -       -      -         -    -        -    -"
+            "         -        -    -\n");
+  CapacityFigures nothing;
+  nothing.failure = "interrupted";
+  EXPECT_EQ(CapacityText("m", nothing),
+            "m: sessions open at once: not tried\n"
+            "  created: not tried; the next one: not tried\n"
+            "  a token in each: not tried\n"
+            "  one more: not tried; after one was deleted: not tried\n"
+            "  interrupted\n");
 }
 
 TEST(ReportJson, AMixedRunHasItsModelsWithin) {
@@ -215,6 +262,13 @@ TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   EXPECT_EQ(cell(4, "phase"), "capacity");
   EXPECT_EQ(cell(4, "capacity_sessions"), "256");
   EXPECT_EQ(cell(4, "growth_sessions"), "");
+  // What was not tried is empty.
+  for (const char* column :
+       {"capacity_refused_with", "capacity_arena_bytes", "capacity_with_token", "capacity_refused_again",
+        "capacity_accepted_after_delete", "create_p99_ms", "first_token_p99_ms", "step_ms"})
+    EXPECT_EQ(cell(4, column), "") << column;
+  EXPECT_EQ(cell(1, "tokens_per_second"), "400");
+  EXPECT_EQ(cell(1, "requests_per_second"), "");
   EXPECT_EQ(cell(5, "phase"), "mixed");
   EXPECT_EQ(cell(6, "model"), "all");
 }
@@ -251,18 +305,73 @@ TEST(TextTable, AlignsAndRounds) {
     EXPECT_EQ(ShortNumber(value), text) << value;
 }
 
-TEST(LiveTable, IsDrawnOverItselfOnATerminal) {
+// Of a row, the cells that have a number in them.
+std::vector<std::string> NumbersOf(const std::string& line) {
+  std::istringstream words(line);
+  std::vector<std::string> numbers;
+  for (std::string word; words >> word;)
+    if (word.find_first_not_of("0123456789.") == std::string::npos) numbers.push_back(word);
+  return numbers;
+}
+
+// The user's ^C stands where the cursor is when the next drawing comes.
+TEST(LiveTable, IsDrawnOverItselfOnATerminalOfAnyWidthAndLeavesNothing) {
+  const std::vector<LiveRow> rows = {{.what = "tales-linear",
+                                      .progress = "12s of 30s, draining",
+                                      .running = 8,
+                                      .completed = 4711,
+                                      .failed = 3,
+                                      .tokens = 1234567,
+                                      .tokens_per_second = 1500,
+                                      .ttft_ms = 63.5,
+                                      .itl_ms = 1.87}};
+  const std::vector<std::string> cells = {"8", "4711", "3", "1234567", "1500", "63.5", "1.87"};
+  for (int columns = 20; columns <= 200; ++columns) {
+    LiveTable table(/*terminal=*/true);
+    testing::TerminalScreen screen(columns, 24);
+    screen.Feed("$ weir loadtest\n");
+    for (const char* phase : {"tales-linear, 8 at once", "tales-linear, 64 at once"})
+      for (int drawn = 0; drawn < 5; ++drawn) {
+        screen.Feed(table.Draw(phase, rows, drawn == 4, absl::UnixEpoch(), {.columns = columns, .rows = 24}));
+        if (drawn < 4) screen.Feed("^C");
+      }
+    EXPECT_EQ(screen.wrapped(), 0) << columns;
+    EXPECT_EQ(screen.unknown(), "") << columns;
+    const std::vector<std::string> lines = screen.Lines();
+    ASSERT_EQ(lines.size(), 7u) << columns;  // the prompt, and three lines a phase
+    EXPECT_EQ(lines[0], "$ weir loadtest");
+    EXPECT_EQ(lines[1].substr(0, 12), "tales-linear");
+    EXPECT_EQ(lines[4], columns > 24 ? "tales-linear, 64 at once" : lines[4].substr(0, columns - 3) + "..");
+    // A number is whole or not there: half of one would be another.
+    for (const size_t line : {3u, 6u})
+      for (const std::string& number : NumbersOf(lines[line]))
+        EXPECT_NE(std::find(cells.begin(), cells.end(), number), cells.end())
+            << columns << ": " << lines[line];
+    if (columns > 60) EXPECT_THAT(lines[2], HasSubstr("TOK/S")) << columns;
+    if (columns >= 80) EXPECT_THAT(lines[2], HasSubstr("ITL ms")) << columns;
+    if (columns >= 120) EXPECT_EQ(NumbersOf(lines[3]), cells) << columns;
+  }
+}
+
+TEST(LiveTable, OfManyModelsIsNoHigherThanTheTerminal) {
+  std::vector<LiveRow> rows(40);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].what = fmt::format("model-{}", i);
   LiveTable table(/*terminal=*/true);
-  const std::vector<LiveRow> rows = {{.what = "a", .progress = "1s of 30s", .running = 8}};
-  const absl::Time now = absl::UnixEpoch();
-  EXPECT_THAT(table.Draw("a, 8 at once", rows, false, now, 80), Not(HasSubstr("\x1b")));
-  EXPECT_THAT(table.Draw("a, 8 at once", rows, true, now, 80), ::testing::StartsWith("\x1b[2A\x1b[J"));
-  // What has ended stays.
-  EXPECT_THAT(table.Draw("b, 8 at once", rows, false, now, 80), Not(HasSubstr("\x1b")));
-  std::istringstream lines(table.Draw("b", rows, false, now, 30));
-  for (std::string line; std::getline(lines, line);)
-    EXPECT_LE(line.substr(line.rfind('J') == std::string::npos ? 0 : line.rfind('J') + 1).size(), 29u)
-        << line;
+  testing::TerminalScreen screen(80, 24);
+  for (int drawn = 0; drawn < 5; ++drawn)
+    screen.Feed(table.Draw("mixed", rows, drawn == 4, absl::UnixEpoch(), {.columns = 80, .rows = 24}));
+  const std::vector<std::string> lines = screen.Lines();
+  ASSERT_EQ(lines.size(), 23u);
+  EXPECT_EQ(lines.front(), "mixed");
+  EXPECT_EQ(lines[2].substr(0, 7), "model-0");
+  EXPECT_EQ(lines.back(), "20 more");
+}
+
+TEST(LiveTable, NothingThatAServerCallsItsModelMovesTheCursor) {
+  const std::vector<LiveRow> rows = {{.what = "a\x1b[2J\nb", .progress = "1s"}};
+  for (const bool terminal : {true, false})
+    EXPECT_THAT(LiveTable(terminal).Draw("a\x1b[2J\nb, 8 at once", rows, false, absl::UnixEpoch(), {}),
+                Not(HasSubstr("\x1b")));
 }
 
 TEST(LiveTable, IsALineNowAndThenElsewhere) {
@@ -271,15 +380,15 @@ TEST(LiveTable, IsALineNowAndThenElsewhere) {
   absl::Time now = absl::UnixEpoch();
   int drawn = 0;
   for (int i = 0; i < 40; ++i, now += absl::Milliseconds(500)) {
-    const std::string text = table.Draw("a, 8 at once", rows, false, now, 80);
+    const std::string text = table.Draw("a, 8 at once", rows, false, now, {});
     drawn += text.empty() ? 0 : 1;
     EXPECT_THAT(text, Not(HasSubstr("\x1b")));
   }
   EXPECT_EQ(drawn, 4);  // at 0, 5, 10 and 15 s
-  EXPECT_EQ(table.Draw("a, 8 at once", rows, true, now, 80),
+  EXPECT_EQ(table.Draw("a, 8 at once", rows, true, now, {}),
             "a, 8 at once: a: 1s of 30s; 8 running, 0 completed, 0 failed, 55 tokens, - tok/s, TTFT - ms, "
             "ITL - ms; done\n");
-  EXPECT_NE(table.Draw("b, 8 at once", rows, false, now, 80), "");  // another phase
+  EXPECT_NE(table.Draw("b, 8 at once", rows, false, now, {}), "");  // another phase
 }
 
 }  // namespace

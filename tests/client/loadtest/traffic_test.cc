@@ -91,8 +91,8 @@ TEST_F(TrafficTest, LTG_01_LatenciesAreCountedFromTheSchedule) {
   EXPECT_DOUBLE_EQ(figures.e2e_ms.max, 2010);
   EXPECT_DOUBLE_EQ(figures.ttft_ms.p99, 1470);
   // 22 of the 600 are above 100 ms.
-  EXPECT_DOUBLE_EQ(figures.requests_per_second, 10);
-  EXPECT_DOUBLE_EQ(figures.goodput_per_second, (600 - 22) / 60.0);
+  EXPECT_DOUBLE_EQ(figures.requests_per_second.value(), 10);
+  EXPECT_DOUBLE_EQ(figures.goodput_per_second.value(), (600 - 22) / 60.0);
   EXPECT_EQ(figures.seconds, 60);
   EXPECT_EQ(server_.max_in_flight, 21);  // sent when due, whatever the server does
   EXPECT_EQ(figures.send_lag_ms.max, 0);
@@ -135,7 +135,7 @@ TEST_F(TrafficTest, LTG_05_OkWithoutATokenIsNoSuccess) {
   EXPECT_EQ(figures.generated_tokens, 270);
   // 30 turns of 1 s, three at a time.
   EXPECT_EQ(figures.seconds, 10);
-  EXPECT_EQ(figures.tokens_per_second, 27);
+  EXPECT_EQ(figures.tokens_per_second, 27.0);
   EXPECT_EQ(figures.requests_per_second, 2.7);
   EXPECT_EQ(figures.ttft_ms.count, 27);
   EXPECT_EQ(figures.e2e_ms.count, 27);
@@ -154,7 +154,7 @@ TEST_F(TrafficTest, LTG_07_AStreamIsItsMessagesAndNotOneLongCall) {
   EXPECT_EQ(figures.tpot_ms.p99, 20);
   EXPECT_EQ(figures.e2e_ms.p50, 1000);
   EXPECT_EQ(figures.stream_tokens_per_second.p50, 50);
-  EXPECT_EQ(figures.tokens_per_second, 500);
+  EXPECT_EQ(figures.tokens_per_second, 500.0);
   EXPECT_EQ(figures.prompt_tokens, 30);
 }
 
@@ -357,7 +357,8 @@ TEST_F(TrafficTest, MixedModelsAreCountedEachAndTogether) {
   EXPECT_EQ(all.ttft_ms.max, 40);
   EXPECT_EQ(all.itl_ms.count, 4000);
   EXPECT_EQ(all.seconds, fast.seconds);
-  EXPECT_DOUBLE_EQ(all.tokens_per_second, fast.tokens_per_second + slow.tokens_per_second);
+  EXPECT_DOUBLE_EQ(all.tokens_per_second.value(),
+                   fast.tokens_per_second.value() + slow.tokens_per_second.value());
   const std::vector<LiveRow> rows = phase_->Live();
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].what, "fast");
