@@ -77,10 +77,10 @@ void SetUpLog(const std::string& level, const std::string& format) {
 
 void LogCall(const FinishedCall& call) {
   const std::shared_ptr<spdlog::logger> logger = spdlog::get(kCalls);
-  if (logger == nullptr || !logger->should_log(spdlog::level::info)) return;
+  const auto level = ReadsOnly(call.method) ? spdlog::level::debug : spdlog::level::info;
+  if (logger == nullptr || !logger->should_log(level)) return;
   // Not a format: the text may have braces.
-  logger->log(spdlog::level::info,
-              spdlog::string_view_t(calls_as_json.load() ? CallAsJson(call) : CallAsText(call)));
+  logger->log(level, spdlog::string_view_t(calls_as_json.load() ? CallAsJson(call) : CallAsText(call)));
 }
 
 int64_t DroppedLogLines() { return static_cast<int64_t>(Writer()->overrun_counter()); }

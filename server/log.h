@@ -13,7 +13,7 @@ namespace weir {
 // `level` as spdlog names it; `format` is text or json: one object a line.
 void SetUpLog(const std::string& level, const std::string& format);
 
-// One line for a turn that has ended. Any thread.
+// One line for a call that has ended: of level debug where it only read, else of info. Any thread.
 void LogCall(const FinishedCall& call);
 
 // Lines that were thrown away, oldest first, as they came faster than they could be written.

@@ -17,6 +17,14 @@ inline absl::Status Draining() {
                    {}, absl::Seconds(1));
 }
 
+// Counted as any other refusal, although it never comes to the engine's thread.
+template <class T>
+void RefuseInDrain(EngineMetrics* metrics, Done<T>* done) {
+  const absl::Status refusal = Draining();
+  metrics->rejections.Add(refusal);
+  (*done)(refusal);
+}
+
 template <class T>
 void Engine::Reply(const std::shared_ptr<Done<T>>& done, absl::StatusOr<T> result) {
   wake_list_->replies.push_back([done, result = std::move(result)]() mutable { (*done)(std::move(result)); });
@@ -30,7 +38,10 @@ void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
     if (!result.ok()) metrics_.rejections.AddIfOfCapacity(result.status());
     Reply<T>(shared_done, std::move(result));
   });
-  if (!posted) (*shared_done)(Stopped());
+  if (posted) return;
+  const absl::Status stopped = Stopped();
+  metrics_.rejections.AddIfOfCapacity(stopped);
+  (*shared_done)(stopped);
 }
 
 template <class T, class Start>
@@ -62,7 +73,10 @@ void Engine::CallInPieces(Histogram* duration, Done<T> done, Start start) {
          },
          [this, shared_done](const absl::Status& why) { Reply<T>(shared_done, why); }});
   });
-  if (!posted) (*shared_done)(Stopped());
+  if (posted) return;
+  const absl::Status stopped = Stopped();
+  metrics_.rejections.AddIfOfCapacity(stopped);
+  (*shared_done)(stopped);
 }
 
 }  // namespace weir

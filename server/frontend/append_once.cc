@@ -1,4 +1,5 @@
 // Frontend::AppendOnce: an Append that nobody can cut off half-way, so that its repeat can be answered.
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -88,12 +89,23 @@ class AppendCall final : public TurnClient {
 
 void Frontend::AppendOnce(const v1::AppendSessionRequest& request, const CallInfo& call,
                           Reply<v1::AppendSessionResponse> reply) {
+  // The call that runs has a line of its own; one that gets the answer of another, or none, has this.
+  CallRecord record(&options_.calls, "AppendSession", call);
+  record.SetRequest(request.name(), v1::Prompt());
+  const auto runs = std::make_shared<bool>(false);
+  Reply<v1::AppendSessionResponse> logged = [runs, record = std::move(record), reply = std::move(reply)](
+                                                absl::StatusOr<v1::AppendSessionResponse> response) mutable {
+    if (!*runs) record.End(response.status(), MonotonicNow());
+    reply(std::move(response));
+  };
   FieldViolations violations;
   CheckRequestId(request.request_id(), &violations);
-  if (!violations.empty()) return reply(violations.ToStatus());
-  request_log_.Run<v1::AppendSessionResponse>(
-      request, request.request_id(), call.owner, std::move(reply),
-      [&](AppendCall::Finish finish) { AppendCall::Start(this, request, call, std::move(finish)); });
+  if (!violations.empty()) return logged(violations.ToStatus());
+  request_log_.Run<v1::AppendSessionResponse>(request, request.request_id(), call.owner, std::move(logged),
+                                              [&](AppendCall::Finish finish) {
+                                                *runs = true;
+                                                AppendCall::Start(this, request, call, std::move(finish));
+                                              });
 }
 
 }  // namespace weir

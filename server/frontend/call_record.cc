@@ -47,12 +47,16 @@ nlohmann::ordered_json Fields(const FinishedCall& call) {
   add("owner", call.owner);
   add("model", call.model);
   add("session", call.session);
+  add("new_session", call.new_session);
+  add("snapshot", call.snapshot);
+  add("code", call.code);
   if (call.prompt_tokens) {
     fields["prompt_tokens"] = *call.prompt_tokens;
     fields["reused_tokens"] = call.reused_tokens;
     fields["generated_tokens"] = call.generated_tokens;
   }
-  fields[call.failed ? "error" : "finish_reason"] = call.outcome;
+  if (call.bytes) fields["bytes"] = *call.bytes;
+  add(call.failed ? "error" : "finish_reason", call.outcome);
   if (call.first_token) fields["first_token_ms"] = Milliseconds(*call.first_token);
   fields["duration_ms"] = Milliseconds(call.duration);
   add("prompt", call.prompt);
@@ -64,6 +68,11 @@ std::string Dump(const nlohmann::ordered_json& json) {
 }
 
 }  // namespace
+
+bool ReadsOnly(std::string_view method) {
+  return method.substr(0, 3) == "Get" || method.substr(0, 4) == "List" || method == "Tokenize" ||
+         method == "Detokenize";
+}
 
 std::string CallAsText(const FinishedCall& call) {
   std::string text;
@@ -91,9 +100,23 @@ CallRecord::CallRecord(const CallLog* log, std::string_view method, const CallIn
   call_.owner = call.owner;
 }
 
+void CallRecord::SetName(std::string_view name) {
+  if (log_ == nullptr) return;
+  if (const std::optional<SnapshotIds> ids = SnapshotIdsOf(name)) {
+    call_.session = ids->session;
+    call_.snapshot = ids->snapshot;
+  } else if (const std::optional<std::string> id = SessionIdOf(name)) {
+    call_.session = *id;
+  }
+}
+
+void CallRecord::SetModel(std::string_view name) {
+  if (log_ != nullptr) call_.model = ModelIdOf(name).value_or("");
+}
+
 void CallRecord::SetRequest(const std::string& session_name, const v1::Prompt& prompt) {
   if (log_ == nullptr) return;
-  call_.session = SessionIdOf(session_name).value_or("");
+  SetName(session_name);
   if (log_->prompts) call_.prompt = std::string(WholeCharacters(prompt.text(), kMaxPromptBytes));
 }
 
@@ -121,6 +144,7 @@ void CallRecord::End(const absl::Status& status, absl::Time now) {
   const CallLog* const log = std::exchange(log_, nullptr);
   if (log == nullptr) return;
   call_.failed = !status.ok();
+  call_.code = absl::StatusCodeToString(status.code());
   if (call_.failed) call_.outcome = OutcomeOf(status);
   call_.duration = now - arrival_;
   log->sink(call_);

@@ -1,4 +1,4 @@
-// CallRecord: what the log says of one turn when it has ended.
+// CallRecord: what the log says of one call when it has ended.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,23 @@ struct FinishedCall {
   std::string trace_id;  // W3C trace context
   std::string owner;
   std::string model;
-  std::string session;  // id
+  std::string session;      // id, of the session that the call is about
+  std::string new_session;  // of a fork
+  std::string snapshot;     // id
   std::optional<int64_t> prompt_tokens;
   int64_t reused_tokens = 0;
   int64_t generated_tokens = 0;
-  std::string outcome;  // how it finished, as in weir_requests_total, or the reason of its error
+  std::optional<int64_t> bytes;  // of an export or import
+  std::string code;              // of its status
+  std::string outcome;  // how a turn finished, as in weir_requests_total, or the reason of the call's error
   bool failed = false;
   std::optional<absl::Duration> first_token;  // from the call's arrival
   absl::Duration duration;
   std::string prompt;  // text, cut; only where prompts are logged
 };
+
+// Nothing is other than before: a Get, a List, a Tokenize.
+bool ReadsOnly(std::string_view method);
 
 struct CallLog {
   // Any thread; must not block. Empty: nothing is logged.
@@ -49,7 +56,13 @@ class CallRecord {
   // `log` outlives this.
   CallRecord(const CallLog* log, std::string_view method, const CallInfo& call);
 
-  // Before the turn begins: what the request names.
+  // What the request names: `sessions/{session}`, with or without a snapshot behind it. What is no such name
+  // is not noted.
+  void SetName(std::string_view name);
+  void SetNewSession(const std::string& id) { call_.new_session = id; }
+  void SetModel(std::string_view name);  // models/{model}
+  void SetBytes(int64_t bytes) { call_.bytes = bytes; }
+  // The same of a turn, before it begins.
   void SetRequest(const std::string& session_name, const v1::Prompt& prompt);
   void SetTurn(const StartedTurn& turn);
   void Add(const StreamChunk& chunk, absl::Time now);

@@ -44,6 +44,8 @@ Frontend::Frontend(Engine* engine, std::vector<LoadedModel> models, const Fronte
       models_(std::move(models)),
       options_(options),
       metrics_(models_.size()),
+      request_log_(RequestLog::Limits(),
+                   [engine](const absl::Status& refusal) { engine->metrics().rejections.Add(refusal); }),
       executor_(options.executor) {
   WEIR_CHECK(models_.size() == engine_->models().size());
   for (const EngineModel& model : engine_->models())

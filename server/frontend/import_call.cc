@@ -34,6 +34,12 @@ absl::Status ImportCall::Begin(const v1::ImportSessionRequest& message) {
 }
 
 absl::Status ImportCall::Add(const v1::ImportSessionRequest& message) {
+  absl::Status status = Take(message);
+  frontend_.engine().metrics().rejections.AddIfOfCapacity(status);
+  return status;
+}
+
+absl::Status ImportCall::Take(const v1::ImportSessionRequest& message) {
   if (frontend_.engine().draining())
     return MakeError(absl::StatusCode::kUnavailable, "DRAINING",
                      "the server is shutting down and takes no new sessions; another one may", {},

@@ -26,6 +26,7 @@ class ImportCall {
 
  private:
   absl::Status Begin(const v1::ImportSessionRequest& message);
+  absl::Status Take(const v1::ImportSessionRequest& message);
 
   Frontend& frontend_;
   const CallInfo call_;

@@ -41,6 +41,7 @@ void RequestLog::Forget(absl::Time now) {
 
 bool RequestLog::Begin(const std::string& key, uint64_t body_hash, Waiter waiter, absl::Time now) {
   std::shared_ptr<const absl::StatusOr<std::string>> answer;
+  bool full = false;
   {
     MutexLock lock(&mu_);
     auto it = entries_.find(key);
@@ -58,6 +59,7 @@ bool RequestLog::Begin(const std::string& key, uint64_t body_hash, Waiter waiter
         entries_.emplace(key, std::move(entry));
         return true;
       }
+      full = true;
       answer = std::make_shared<absl::StatusOr<std::string>>(
           MakeError(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
                     fmt::format("{} requests with a request_id run already; retry later", entries_.size()),
@@ -72,6 +74,7 @@ bool RequestLog::Begin(const std::string& key, uint64_t body_hash, Waiter waiter
       answer = it->second.answer;
     }
   }
+  if (full && on_full_) on_full_(answer->status());
   waiter(*answer);
   return false;
 }

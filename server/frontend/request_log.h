@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -36,8 +37,12 @@ class RequestLog {
   template <class Response>
   using Finish = absl::AnyInvocable<void(absl::StatusOr<Response>, bool remember)>;
 
+  // Called, on any thread, with what is refused for want of room.
+  using OnFull = std::function<void(const absl::Status&)>;
+
   RequestLog() : limits_() {}
-  explicit RequestLog(const Limits& limits) : limits_(limits) {}
+  explicit RequestLog(const Limits& limits, OnFull on_full = {})
+      : limits_(limits), on_full_(std::move(on_full)) {}
 
   // Calls `start(Finish<Response>)` for the first of its id and owner, which has to finish once. A repeat
   // gets its answer from the log, or when the first has one; INVALID_ARGUMENT when the rest of it differs.
@@ -80,6 +85,7 @@ class RequestLog {
   void Forget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
+  const OnFull on_full_;
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Entry> entries_ ABSL_GUARDED_BY(mu_);
   std::list<std::string> ended_ ABSL_GUARDED_BY(mu_);  // keys, oldest first

@@ -26,6 +26,8 @@ ExportReactor* ExportReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWat
 void ExportReactor::Open(AdmittedCall call, const v1::ExportSessionRequest& request) {
   frontend_ = call.frontend;
   deadline_ = call.info.deadline;
+  record_ = CallRecord(&frontend_->options().calls, "ExportSession", call.info);
+  record_.SetName(request.name());
   FieldViolations violations;
   std::string id = RequireSession("name", request.name(), call.info, &violations);
   if (!violations.empty()) return End(violations.ToStatus());
@@ -37,9 +39,10 @@ void ExportReactor::Open(AdmittedCall call, const v1::ExportSessionRequest& requ
 void ExportReactor::OnOpened(absl::StatusOr<std::unique_ptr<Engine::Export>> opened) {
   if (!opened.ok()) return End(opened.status());
   export_ = *std::move(opened);
-  remaining_ = export_->session().export_bytes;
+  total_ = remaining_ = export_->session().export_bytes;
   *message_.mutable_session() = SessionToProto(export_->session(), *frontend_);
-  message_.set_total_bytes(remaining_);
+  message_.set_total_bytes(total_);
+  record_.SetModel(message_.session().model());
   Read();
 }
 
@@ -79,6 +82,7 @@ void ExportReactor::OnWriteDone(bool ok) {
 
 void ExportReactor::End(const absl::Status& status) {
   export_.reset();
+  status_ = status;
   HandOver(this);
   Finish(ToGrpc(status));
 }
@@ -92,6 +96,8 @@ void ExportReactor::OnDone() {
   TakeOver(this);
   const std::shared_ptr<ExportReactor> last = std::move(self_);
   watch_.Remove(this);
+  record_.SetBytes(total_ - remaining_);
+  record_.End(status_, MonotonicNow());
   MutexLock lock(&mu_);
   done_ = true;
 }

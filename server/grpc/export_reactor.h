@@ -8,6 +8,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
@@ -47,7 +48,10 @@ class ExportReactor final : public grpc::ServerWriteReactor<v1::ExportSessionRes
   Frontend* frontend_ = nullptr;
   absl::Time deadline_ = absl::InfiniteFuture();
   std::unique_ptr<Engine::Export> export_;
+  int64_t total_ = 0;
   int64_t remaining_ = 0;
+  absl::Status status_;
+  CallRecord record_;
   v1::ExportSessionResponse message_;
 
   Mutex mu_;

@@ -1,13 +1,17 @@
-// FrontendTask: a unary call whose work is done on the frontend's threads (Tokenize, Detokenize).
+// FrontendTask: a unary call whose work is done on the frontend's threads (Tokenize, Detokenize,
+// GetServerInfo).
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/support/server_callback.h"
+#include "runtime/base/clock.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/frontend.h"
 #include "server/grpc/gate.h"
 #include "server/grpc/hand_over.h"
@@ -22,9 +26,10 @@ class FrontendTask final : public grpc::ServerUnaryReactor {
   using Work = absl::AnyInvocable<absl::StatusOr<Response>(const Frontend&, const CallInfo&,
                                                            const std::atomic<bool>& cancelled)>;
 
-  // `bytes`: of the request, for the bound of the line. `response` lives until Finish.
-  static FrontendTask* Start(absl::StatusOr<AdmittedCall> call, int64_t bytes, Response* response,
-                             Work work) {
+  // `method` names the call in the log. `bytes`: of the request, for the bound of the line. `response` lives
+  // until Finish.
+  static FrontendTask* Start(absl::StatusOr<AdmittedCall> call, std::string_view method,
+                             std::string_view model, int64_t bytes, Response* response, Work work) {
     std::shared_ptr<FrontendTask> task(new FrontendTask);
     task->self_ = task;
     if (!call.ok()) {
@@ -32,19 +37,29 @@ class FrontendTask final : public grpc::ServerUnaryReactor {
       HandOver(task.get());
       return task.get();
     }
-    const absl::Status posted = call->frontend->executor().Post(
-        bytes, [task, call = *call, response, work = std::move(work)]() mutable {
+    task->record_ = CallRecord(&call->frontend->options().calls, method, call->info);
+    task->record_.SetModel(model);
+    Frontend* const frontend = call->frontend;
+    const absl::Status posted = frontend->executor().Post(
+        bytes, [task, call = *std::move(call), response, work = std::move(work)]() mutable {
           absl::StatusOr<Response> result = work(*call.frontend, call.info, task->cancelled_);
           if (result.ok()) *response = *std::move(result);
-          task->Finish(ToGrpc(result.status()));
+          task->End(result.status());
         });
-    if (!posted.ok()) task->Finish(ToGrpc(posted));
+    if (!posted.ok()) {
+      frontend->engine().metrics().rejections.Add(posted);
+      task->End(posted);
+    }
     HandOver(task.get());
     return task.get();
   }
 
  private:
   FrontendTask() = default;
+  void End(const absl::Status& status) {
+    record_.End(status, MonotonicNow());
+    Finish(ToGrpc(status));
+  }
   void OnCancel() override {
     TakeOver(this);
     cancelled_.store(true);
@@ -57,6 +72,7 @@ class FrontendTask final : public grpc::ServerUnaryReactor {
 
   std::shared_ptr<FrontendTask> self_;
   std::atomic<bool> cancelled_{false};
+  CallRecord record_;
 };
 
 }  // namespace weir

@@ -5,6 +5,7 @@
 #include "fmt/format.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/error.h"
+#include "server/frontend/names.h"
 #include "server/grpc/hand_over.h"
 #include "server/grpc/status.h"
 
@@ -20,11 +21,12 @@ ImportReactor* ImportReactor::Start(absl::StatusOr<AdmittedCall> call, StreamWat
     HandOver(reactor.get());
     return reactor.get();
   }
-  reactor->call_.emplace(call->frontend, std::move(call->info));
   {
     MutexLock lock(&reactor->mu_);
+    reactor->record_ = CallRecord(&call->frontend->options().calls, "ImportSession", call->info);
     reactor->waiting_since_ = MonotonicNow();
   }
+  reactor->call_.emplace(call->frontend, std::move(call->info));
   reactor->StartRead(&reactor->message_);
   HandOver(reactor.get());
   return reactor.get();
@@ -37,15 +39,19 @@ void ImportReactor::OnReadDone(bool ok) {
     if (ended_) return;
   }
   if (ok) {
-    if (const absl::Status status = call_->Add(message_); !status.ok()) return End(status);
+    const absl::Status status = call_->Add(message_);
     {
       MutexLock lock(&mu_);
       if (ended_) return;
-      if (call_->received_bytes() - noted_bytes_ >= kProgressBytes) {
-        noted_bytes_ = call_->received_bytes();
+      if (!message_.session_id().empty()) record_.SetName(SessionName(message_.session_id()));
+      if (message_.has_session()) record_.SetModel(message_.session().model());
+      received_bytes_ = call_->received_bytes();
+      if (received_bytes_ - noted_bytes_ >= kProgressBytes) {
+        noted_bytes_ = received_bytes_;
         waiting_since_ = MonotonicNow();
       }
     }
+    if (!status.ok()) return End(status);
     HandOver(this);
     return StartRead(&message_);
   }
@@ -60,6 +66,11 @@ void ImportReactor::OnSession(absl::StatusOr<v1::Session> session) {
   {
     MutexLock lock(&mu_);
     if (std::exchange(ended_, true)) return;  // cancelled: gRPC's response may be gone
+    if (session.ok()) {
+      record_.SetName(session->name());
+      record_.SetModel(session->model());
+    }
+    LogEnd(session.status());
     if (session.ok()) response_ = *std::move(session);
   }
   HandOver(this);
@@ -71,10 +82,16 @@ void ImportReactor::OnCancel() {
   End(absl::CancelledError("the client cancelled the import"));
 }
 
+void ImportReactor::LogEnd(const absl::Status& status) {
+  record_.SetBytes(received_bytes_);
+  record_.End(status, MonotonicNow());
+}
+
 void ImportReactor::End(const absl::Status& status) {
   {
     MutexLock lock(&mu_);
     if (std::exchange(ended_, true)) return;
+    LogEnd(status);
   }
   HandOver(this);
   Finish(ToGrpc(status));

@@ -8,6 +8,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "runtime/base/mutex.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/import_call.h"
 #include "server/grpc/gate.h"
 #include "server/grpc/stream_watch.h"
@@ -32,6 +33,7 @@ class ImportReactor final : public grpc::ServerReadReactor<v1::ImportSessionRequ
   void OnSession(absl::StatusOr<v1::Session> session);
   // The first one counts.
   void End(const absl::Status& status);
+  void LogEnd(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   void OnReadDone(bool ok) override;
   void OnCancel() override;
@@ -46,6 +48,8 @@ class ImportReactor final : public grpc::ServerReadReactor<v1::ImportSessionRequ
 
   Mutex mu_;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t received_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  CallRecord record_ ABSL_GUARDED_BY(mu_);
   int64_t noted_bytes_ ABSL_GUARDED_BY(mu_) = 0;                            // when waiting_since_ was set
   absl::Time waiting_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();  // for the client
 };

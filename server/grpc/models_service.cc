@@ -1,8 +1,11 @@
 #include "server/grpc/models_service.h"
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "runtime/base/clock.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/model_calls.h"
 #include "server/grpc/frontend_task.h"
 #include "server/grpc/hand_over.h"
@@ -45,14 +48,18 @@ class ScoreTurn final : public UnaryTurn {
 
 template <class Request, class Response, class F>
 grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, const Gate& gate,
+                                       std::string_view method, std::string_view model,
                                        const Request& request, Response* response, F answer) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::StatusOr<AdmittedCall> call = gate.Admit(*context);
   absl::Status status = call.status();
   if (call.ok()) {
+    CallRecord record(&call->frontend->options().calls, method, call->info);
+    record.SetModel(model);
     absl::StatusOr<Response> result = answer(*call->frontend, request);
     status = result.status();
     if (result.ok()) *response = *std::move(result);
+    record.End(status, MonotonicNow());
   }
   reactor->Finish(ToGrpc(status));
   return reactor;
@@ -62,20 +69,21 @@ grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* context, con
 
 grpc::ServerUnaryReactor* ModelsService::GetModel(grpc::CallbackServerContext* context,
                                                   const v1::GetModelRequest* request, v1::Model* response) {
-  return AnswerAtOnce(context, gate_, *request, response, weir::GetModel);
+  return AnswerAtOnce(context, gate_, "GetModel", request->name(), *request, response, weir::GetModel);
 }
 
 grpc::ServerUnaryReactor* ModelsService::ListModels(grpc::CallbackServerContext* context,
                                                     const v1::ListModelsRequest* request,
                                                     v1::ListModelsResponse* response) {
-  return AnswerAtOnce(context, gate_, *request, response, weir::ListModels);
+  return AnswerAtOnce(context, gate_, "ListModels", "", *request, response, weir::ListModels);
 }
 
 grpc::ServerUnaryReactor* ModelsService::Tokenize(grpc::CallbackServerContext* context,
                                                   const v1::TokenizeRequest* request,
                                                   v1::TokenizeResponse* response) {
   return FrontendTask<v1::TokenizeResponse>::Start(
-      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      gate_.Admit(*context), "Tokenize", request->model(), static_cast<int64_t>(request->ByteSizeLong()),
+      response,
       [request](const Frontend& frontend, const CallInfo& call, const std::atomic<bool>& cancelled) {
         return weir::Tokenize(frontend, *request, call, cancelled);
       });
@@ -85,7 +93,8 @@ grpc::ServerUnaryReactor* ModelsService::Detokenize(grpc::CallbackServerContext*
                                                     const v1::DetokenizeRequest* request,
                                                     v1::DetokenizeResponse* response) {
   return FrontendTask<v1::DetokenizeResponse>::Start(
-      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      gate_.Admit(*context), "Detokenize", request->model(), static_cast<int64_t>(request->ByteSizeLong()),
+      response,
       [request](const Frontend& frontend, const CallInfo& call, const std::atomic<bool>& cancelled) {
         return weir::Detokenize(frontend, *request, call, cancelled);
       });

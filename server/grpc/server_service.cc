@@ -57,7 +57,7 @@ grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerConte
                                                        const v1::GetServerInfoRequest* request,
                                                        v1::ServerInfo* response) {
   return FrontendTask<v1::ServerInfo>::Start(
-      gate_.Admit(*context), static_cast<int64_t>(request->ByteSizeLong()), response,
+      gate_.Admit(*context), "GetServerInfo", "", static_cast<int64_t>(request->ByteSizeLong()), response,
       [start_time = start_time_](const Frontend& frontend, const CallInfo&, const std::atomic<bool>&) {
         return ServerInfoOf(frontend, start_time);
       });

@@ -1,7 +1,11 @@
 #include "server/grpc/sessions_service.h"
 
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
+#include "runtime/base/clock.h"
+#include "server/frontend/call_record.h"
 #include "server/frontend/names.h"
 #include "server/frontend/session_calls.h"
 #include "server/frontend/snapshot_calls.h"
@@ -14,9 +18,28 @@
 namespace weir {
 namespace {
 
-// Starts `start(Calls, CallInfo, reply)`; the default reactor is finished by the reply.
+using CallNames = std::initializer_list<std::string_view>;
+
+// What the log says of a call whose answer is a session.
+void NoteResult(std::string_view method, const v1::Session& session, CallRecord* record) {
+  record->SetModel(session.model());
+  // A fork is about its parent. A name may have been made up here.
+  if (method == "ForkSession")
+    record->SetNewSession(SessionIdOf(session.name()).value_or(""));
+  else
+    record->SetName(session.name());
+}
+void NoteResult(std::string_view /*method*/, const v1::Snapshot& snapshot, CallRecord* record) {
+  record->SetName(snapshot.name());
+}
+template <class Response>
+void NoteResult(std::string_view /*method*/, const Response& /*list*/, CallRecord* /*record*/) {}
+
+// Starts `start(Calls, CallInfo, reply)`; the default reactor is finished by the reply, and the log has a
+// line of it. `names`: of the session that the request is about, or its snapshot.
 template <class Calls, class Response, class Result, class F>
-grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const Gate& gate, Response* response,
+grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const Gate& gate,
+                                   std::string_view method, CallNames names, Response* response,
                                    Reply<Result> /*tag*/, F start) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::StatusOr<AdmittedCall> call = gate.Admit(*context);
@@ -24,21 +47,27 @@ grpc::ServerUnaryReactor* AnswerBy(grpc::CallbackServerContext* context, const G
     reactor->Finish(ToGrpc(call.status()));
     return reactor;
   }
-  start(Calls(call->frontend), call->info, [reactor, response](absl::StatusOr<Result> result) {
-    if constexpr (std::is_same_v<Response, Result>) {
-      if (result.ok()) *response = *std::move(result);
-    } else {
-      static_cast<void>(response);  // clang calls the capture unused
-    }
-    reactor->Finish(ToGrpc(result.status()));
-  });
+  CallRecord record(&call->frontend->options().calls, method, call->info);
+  for (const std::string_view name : names) record.SetName(name);
+  start(Calls(call->frontend), call->info,
+        [reactor, response, method, record = std::move(record)](absl::StatusOr<Result> result) mutable {
+          if (result.ok()) NoteResult(method, *result, &record);
+          record.End(result.status(), MonotonicNow());
+          if constexpr (std::is_same_v<Response, Result>) {
+            if (result.ok()) *response = *std::move(result);
+          } else {
+            static_cast<void>(response);  // clang calls the capture unused
+          }
+          reactor->Finish(ToGrpc(result.status()));
+        });
   return reactor;
 }
 
 template <class Response, class Result, class F>
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Gate& gate, Response* response,
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Gate& gate,
+                                 std::string_view method, CallNames names, Response* response,
                                  Reply<Result> tag, F start) {
-  return AnswerBy<SessionCalls>(context, gate, response, std::move(tag), std::move(start));
+  return AnswerBy<SessionCalls>(context, gate, method, names, response, std::move(tag), std::move(start));
 }
 
 class AppendTurn final : public UnaryTurn {
@@ -82,8 +111,8 @@ class AppendTurn final : public UnaryTurn {
 grpc::ServerUnaryReactor* SessionsService::CreateSession(grpc::CallbackServerContext* context,
                                                          const v1::CreateSessionRequest* request,
                                                          v1::Session* response) {
-  return Answer(context, gate_, response, Reply<v1::Session>(),
-                [&](SessionCalls calls, const CallInfo& call, auto reply) {
+  return Answer(context, gate_, "CreateSession", {SessionName(request->session_id())}, response,
+                Reply<v1::Session>(), [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.Create(*request, call, std::move(reply));
                 });
 }
@@ -91,7 +120,7 @@ grpc::ServerUnaryReactor* SessionsService::CreateSession(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* SessionsService::GetSession(grpc::CallbackServerContext* context,
                                                       const v1::GetSessionRequest* request,
                                                       v1::Session* response) {
-  return Answer(context, gate_, response, Reply<v1::Session>(),
+  return Answer(context, gate_, "GetSession", {request->name()}, response, Reply<v1::Session>(),
                 [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.Get(*request, call, std::move(reply));
                 });
@@ -100,7 +129,7 @@ grpc::ServerUnaryReactor* SessionsService::GetSession(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* SessionsService::ListSessions(grpc::CallbackServerContext* context,
                                                         const v1::ListSessionsRequest* request,
                                                         v1::ListSessionsResponse* response) {
-  return Answer(context, gate_, response, Reply<v1::ListSessionsResponse>(),
+  return Answer(context, gate_, "ListSessions", {}, response, Reply<v1::ListSessionsResponse>(),
                 [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.List(*request, call, std::move(reply));
                 });
@@ -109,7 +138,7 @@ grpc::ServerUnaryReactor* SessionsService::ListSessions(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* SessionsService::DeleteSession(grpc::CallbackServerContext* context,
                                                          const v1::DeleteSessionRequest* request,
                                                          google::protobuf::Empty* response) {
-  return Answer(context, gate_, response, Reply<v1::Session>(),
+  return Answer(context, gate_, "DeleteSession", {request->name()}, response, Reply<v1::Session>(),
                 [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.Delete(*request, call, std::move(reply));
                 });
@@ -133,7 +162,7 @@ grpc::ServerUnaryReactor* SessionsService::AppendSession(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* SessionsService::ForkSession(grpc::CallbackServerContext* context,
                                                        const v1::ForkSessionRequest* request,
                                                        v1::Session* response) {
-  return Answer(context, gate_, response, Reply<v1::Session>(),
+  return Answer(context, gate_, "ForkSession", {request->name()}, response, Reply<v1::Session>(),
                 [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.Fork(*request, call, std::move(reply));
                 });
@@ -142,7 +171,7 @@ grpc::ServerUnaryReactor* SessionsService::ForkSession(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* SessionsService::UpdateSession(grpc::CallbackServerContext* context,
                                                          const v1::UpdateSessionRequest* request,
                                                          v1::Session* response) {
-  return Answer(context, gate_, response, Reply<v1::Session>(),
+  return Answer(context, gate_, "UpdateSession", {request->session().name()}, response, Reply<v1::Session>(),
                 [&](SessionCalls calls, const CallInfo& call, auto reply) {
                   calls.Update(*request, call, std::move(reply));
                 });
@@ -151,7 +180,8 @@ grpc::ServerUnaryReactor* SessionsService::UpdateSession(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* SessionsService::CreateSnapshot(grpc::CallbackServerContext* context,
                                                           const v1::CreateSnapshotRequest* request,
                                                           v1::Snapshot* response) {
-  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+  return AnswerBy<SnapshotCalls>(context, gate_, "CreateSnapshot", {request->parent()}, response,
+                                 Reply<v1::Snapshot>(),
                                  [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
                                    calls.Create(*request, call, std::move(reply));
                                  });
@@ -160,7 +190,8 @@ grpc::ServerUnaryReactor* SessionsService::CreateSnapshot(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* SessionsService::GetSnapshot(grpc::CallbackServerContext* context,
                                                        const v1::GetSnapshotRequest* request,
                                                        v1::Snapshot* response) {
-  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+  return AnswerBy<SnapshotCalls>(context, gate_, "GetSnapshot", {request->name()}, response,
+                                 Reply<v1::Snapshot>(),
                                  [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
                                    calls.Get(*request, call, std::move(reply));
                                  });
@@ -169,7 +200,8 @@ grpc::ServerUnaryReactor* SessionsService::GetSnapshot(grpc::CallbackServerConte
 grpc::ServerUnaryReactor* SessionsService::ListSnapshots(grpc::CallbackServerContext* context,
                                                          const v1::ListSnapshotsRequest* request,
                                                          v1::ListSnapshotsResponse* response) {
-  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::ListSnapshotsResponse>(),
+  return AnswerBy<SnapshotCalls>(context, gate_, "ListSnapshots", {request->parent()}, response,
+                                 Reply<v1::ListSnapshotsResponse>(),
                                  [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
                                    calls.List(*request, call, std::move(reply));
                                  });
@@ -178,7 +210,8 @@ grpc::ServerUnaryReactor* SessionsService::ListSnapshots(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* SessionsService::DeleteSnapshot(grpc::CallbackServerContext* context,
                                                           const v1::DeleteSnapshotRequest* request,
                                                           google::protobuf::Empty* response) {
-  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Snapshot>(),
+  return AnswerBy<SnapshotCalls>(context, gate_, "DeleteSnapshot", {request->name()}, response,
+                                 Reply<v1::Snapshot>(),
                                  [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
                                    calls.Delete(*request, call, std::move(reply));
                                  });
@@ -187,7 +220,8 @@ grpc::ServerUnaryReactor* SessionsService::DeleteSnapshot(grpc::CallbackServerCo
 grpc::ServerUnaryReactor* SessionsService::RollbackSession(grpc::CallbackServerContext* context,
                                                            const v1::RollbackSessionRequest* request,
                                                            v1::Session* response) {
-  return AnswerBy<SnapshotCalls>(context, gate_, response, Reply<v1::Session>(),
+  return AnswerBy<SnapshotCalls>(context, gate_, "RollbackSession", {request->snapshot(), request->name()},
+                                 response, Reply<v1::Session>(),
                                  [&](SnapshotCalls calls, const CallInfo& call, auto reply) {
                                    calls.Rollback(*request, call, std::move(reply));
                                  });

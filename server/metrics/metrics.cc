@@ -164,7 +164,7 @@ class Collector {
     Family rejected(
         "weir_admission_rejected_total", MetricType::Counter,
         "Calls that were refused before they had any effect: turns for any reason, others for want of "
-        "room or access. The reason is that of the error, or the name of its code.");
+        "room or access, or in a drain. The reason is that of the error, or the name of its code.");
     for (size_t i = 0; i < Rejections::kReasons.size(); ++i)
       rejected.Set({{"reason", std::string(Rejections::kReasons[i])}}, Rejected(i));
     families_.push_back(rejected.Take());

@@ -63,6 +63,12 @@ TEST_F(LoggingServer, EveryLineIsJsonAndNoneHasThePrompt) {
   Start({"--log-format", "json", "--log-level", "debug"});
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(Say("abracadabra", fmt::format("id-{}", i)).ok());
   EXPECT_FALSE(Say("").ok());
+  grpc::ClientContext reading;
+  v1::ServerInfo info;
+  EXPECT_TRUE(v1::Server::NewStub(
+                  grpc::CreateChannel("unix:" + model_.File("grpc"), grpc::InsecureChannelCredentials()))
+                  ->GetServerInfo(&reading, v1::GetServerInfoRequest(), &info)
+                  .ok());
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0);
   EXPECT_EQ(server_->output().find("abracadabra"), std::string::npos);
@@ -77,15 +83,21 @@ TEST_F(LoggingServer, EveryLineIsJsonAndNoneHasThePrompt) {
     if (object.at("message") == "call") calls.push_back(object);
   }
   EXPECT_EQ(messages.count("ready"), 1u) << server_->output();
-  ASSERT_EQ(calls.size(), 6u) << server_->output();
+  ASSERT_EQ(calls.size(), 7u) << server_->output();
   std::set<std::string> ids;
   for (const auto& call : calls) ids.insert(call.at("request_id"));
-  EXPECT_EQ(ids.size(), 6u);
+  EXPECT_EQ(ids.size(), 7u);
   EXPECT_EQ(calls[0].at("request_id"), "id-0");
   EXPECT_EQ(calls[0].at("model"), "tiny");
   EXPECT_EQ(calls[0].at("generated_tokens"), 2);
   EXPECT_EQ(calls[0].at("finish_reason"), "max_tokens");
+  EXPECT_EQ(calls[0].at("code"), "OK");
+  EXPECT_EQ(calls[0].at("level"), "info");
   EXPECT_EQ(calls[5].at("error"), "INVALID_FIELD");
+  EXPECT_EQ(calls[5].at("code"), "INVALID_ARGUMENT");
+  // What changes nothing is of a lower level.
+  EXPECT_EQ(calls[6].at("method"), "GetServerInfo");
+  EXPECT_EQ(calls[6].at("level"), "debug");
 }
 
 TEST_F(LoggingServer, PromptsAreLoggedWhereTheyAreAskedFor) {

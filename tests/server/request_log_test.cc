@@ -22,7 +22,9 @@ class Log : public ::testing::Test {
     return it->second.ok() ? *it->second : GetErrorDetails(it->second.status()).reason;
   }
 
-  RequestLog log_{RequestLog::Limits{.max_requests = 3, .window = absl::Minutes(10)}};
+  int refused_as_full_ = 0;
+  RequestLog log_{RequestLog::Limits{.max_requests = 3, .window = absl::Minutes(10)},
+                  [this](const absl::Status&) { ++refused_as_full_; }};
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   std::map<std::string, absl::StatusOr<std::string>> answers_;
 };
@@ -75,6 +77,7 @@ TEST_F(Log, TheOldestIsForgottenFirstAndWhatRunsNever) {
   EXPECT_TRUE(Begin("x", 1, "x"));
   EXPECT_FALSE(Begin("y", 1, "y"));  // three run, which is all
   EXPECT_EQ(Answer("y"), "QUEUE_FULL");
+  EXPECT_EQ(refused_as_full_, 1);
   log_.End("running", std::string("done"), true, now_);
   EXPECT_EQ(Answer("repeat"), "done");
 }

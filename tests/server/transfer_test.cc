@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -283,6 +284,9 @@ TEST(Transfer, AnImportWithoutRoomNamesTheBytes) {
   const std::string good = Export(from, "s").bytes;
   const grpc::Status refused = Import(small, "t", good);
   EXPECT_EQ(ReasonOf(refused), "SNAPSHOT_MEMORY_EXHAUSTED");
+  const auto& reasons = Rejections::kReasons;
+  const auto reason = std::find(reasons.begin(), reasons.end(), "SNAPSHOT_MEMORY_EXHAUSTED") - reasons.begin();
+  EXPECT_EQ(small.engine().metrics().rejections.count(static_cast<size_t>(reason)), 1);
   EXPECT_TRUE(testing::DetailOf<google::rpc::QuotaFailure>(refused).has_value());
   for (int i = 0; i < 3; ++i) Create(from, "more" + std::to_string(i));
   EXPECT_EQ(ReasonOf(Import(from, "t", good)), "SESSION_CAPACITY_EXHAUSTED");

@@ -301,6 +301,97 @@ TEST(ServerMetrics, RefusalsAreCountedByTheReasonThatTheClientGets) {
   EXPECT_EQ(Started(scrape), 0);
 }
 
+// Whatever a client asks for: each refusal is counted once, before it knows of it.
+TEST(ServerMetrics, EveryCallThatADrainRefusesIsCounted) {
+  ServerFixture fixture(OneFake(), WithMetrics());
+  v1::CreateSessionRequest create;
+  create.set_session_id("s");
+  v1::Session session;
+  v1::Snapshot snapshot;
+  const auto call = [](auto method, const auto& request, auto* response) {
+    grpc::ClientContext context;
+    return method(&context, request, response);
+  };
+  v1::Sessions::Stub& stub = fixture.sessions();
+  const auto create_session = [&](auto... of_call) { return stub.CreateSession(of_call...); };
+  ASSERT_TRUE(call(create_session, create, &session).ok());
+  v1::GenerateRequest request = GreedyRequest({1}, 1);
+  request.set_session("sessions/s");
+  ASSERT_TRUE(Generate(fixture.generation(), request).status.ok());
+  v1::CreateSnapshotRequest keep;
+  keep.set_parent("sessions/s");
+  keep.set_snapshot_id("kept");
+  const auto create_snapshot = [&](auto... of_call) { return stub.CreateSnapshot(of_call...); };
+  ASSERT_TRUE(call(create_snapshot, keep, &snapshot).ok());
+  fixture.server().Drain();
+
+  v1::ForkSessionRequest fork;
+  fork.set_name("sessions/s");
+  v1::UpdateSessionRequest update;
+  update.mutable_session()->set_name("sessions/s");
+  update.mutable_session()->mutable_ttl()->set_seconds(5);
+  v1::RollbackSessionRequest rollback;
+  rollback.set_name("sessions/s");
+  rollback.set_snapshot("sessions/s/snapshots/kept");
+  v1::AppendSessionRequest append;
+  append.set_name("sessions/s");
+  append.mutable_prompt()->mutable_token_ids()->add_ids(7);
+  v1::AppendSessionResponse appended;
+  v1::AppendSessionRequest once = append;
+  once.set_request_id("3f2504e0-4f89-41d3-9a0c-0305e82c3301");
+  v1::ScoreRequest score;
+  for (const int id : {1, 2, 3}) score.mutable_prompt()->mutable_token_ids()->add_ids(id);
+  v1::ScoreResponse scored;
+  v1::Session other;
+  v1::CreateSessionRequest create_other;
+  const auto append_session = [&](auto... of_call) { return stub.AppendSession(of_call...); };
+  const std::vector<std::pair<const char*, std::function<grpc::Status()>>> calls = {
+      {"Generate", [&] { return Generate(fixture.generation(), request).status; }},
+      {"Create", [&] { return call(create_session, create_other, &other); }},
+      {"CreateSnapshot", [&] { return call(create_snapshot, keep, &snapshot); }},
+      {"Fork",
+       [&] { return call([&](auto... of_call) { return stub.ForkSession(of_call...); }, fork, &other); }},
+      {"Update",
+       [&] { return call([&](auto... of_call) { return stub.UpdateSession(of_call...); }, update, &other); }},
+      {"Rollback",
+       [&] {
+         return call([&](auto... of_call) { return stub.RollbackSession(of_call...); }, rollback, &other);
+       }},
+      {"Append", [&] { return call(append_session, append, &appended); }},
+      {"Append, once", [&] { return call(append_session, once, &appended); }},
+      {"Score",
+       [&] {
+         return call([&](auto... of_call) { return fixture.models().Score(of_call...); }, score, &scored);
+       }},
+      {"Import", [&] {
+         grpc::ClientContext context;
+         auto writer = stub.ImportSession(&context, &other);
+         v1::ImportSessionRequest message;
+         message.set_total_bytes(1000);
+         writer->Write(message);
+         writer->WritesDone();
+         return writer->Finish();
+       }}};
+  int refused = 0;
+  for (const auto& [what, refused_call] : calls) {
+    EXPECT_EQ(testing::ReasonOf(refused_call()), "DRAINING") << what;
+    EXPECT_EQ(Rejected(ScrapeOf(fixture), "DRAINING"), ++refused) << what;
+  }
+  EXPECT_EQ(ScrapeOf(fixture).Sum("weir_admission_rejected_total"), refused);
+}
+
+TEST(ServerMetrics, ARefusalForWantOfALineToTokenizeInIsCounted) {
+  testing::FixtureOptions options = WithMetrics();
+  options.server.frontend.executor.max_tasks = 0;
+  ServerFixture fixture(OneFake(), options);
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text("a");
+  v1::TokenizeResponse response;
+  EXPECT_EQ(testing::ReasonOf(fixture.models().Tokenize(&context, request, &response)), "QUEUE_FULL");
+  EXPECT_EQ(Rejected(ScrapeOf(fixture), "QUEUE_FULL"), 1);
+}
+
 TEST(ServerMetrics, HealthzThroughLoadingServingAndDraining) {
   testing::FixtureOptions options = WithMetrics();
   options.serve = false;
