@@ -40,7 +40,7 @@ int ParseRequestLine(std::string_view line, HttpRequest* request) {
   if (first == std::string_view::npos || first == last) return 400;
   const std::string_view method = line.substr(0, first);
   std::string_view target = line.substr(first + 1, last - first - 1);
-  if (!IsToken(method) || target.empty() || target.find(' ') != std::string_view::npos) return 400;
+  if (!IsToken(method) || target.empty() || target.find_first_of(" \t") != std::string_view::npos) return 400;
   if (const int status = ParseVersion(line.substr(last + 1)); status != 200) return status;
   if (method != "GET" && method != "HEAD") return 405;
   request->head = method == "HEAD";

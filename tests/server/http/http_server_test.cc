@@ -65,6 +65,7 @@ TEST(HttpServerTest, BadRequestsGetAnErrorAndHarmNobody) {
       {"G\x01T / HTTP/1.1\r\n\r\n", 400},
       {"G(T / HTTP/1.1\r\n\r\n", 400},
       {"GET * HTTP/1.1\r\n\r\n", 400},
+      {"GET /\t HTTP/1.1\r\n\r\n", 400},
       {"GET nowhere HTTP/1.1\r\n\r\n", 400},
       {"GET / HTTP/2.0\r\n\r\n", 505},
       {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
