@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -54,7 +55,10 @@ Child::Child(const std::vector<std::string>& arguments, const Options& options) 
     posix_spawn_file_actions_addopen(&actions, 1,
                                      (options.out_path.empty() ? folder_ + "/out" : options.out_path).c_str(),
                                      O_WRONLY | O_CREAT, 0600);
-  posix_spawn_file_actions_addopen(&actions, 2, (folder_ + "/err").c_str(), O_WRONLY | O_CREAT, 0600);
+  if (options.err_fd >= 0)
+    posix_spawn_file_actions_adddup2(&actions, options.err_fd, 2);
+  else
+    posix_spawn_file_actions_addopen(&actions, 2, (folder_ + "/err").c_str(), O_WRONLY | O_CREAT, 0600);
   // Whatever started the test may ignore SIGINT, and children inherit that.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -67,8 +71,13 @@ Child::Child(const std::vector<std::string>& arguments, const Options& options) 
   std::vector<std::string> argv = {WEIR_COMMAND};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   std::vector<std::string> env;
+  const auto is_replaced = [&](const std::string& entry) {
+    const std::string name = entry.substr(0, entry.find('=') + 1);
+    return std::any_of(options.env.begin(), options.env.end(),
+                       [&](const std::string& other) { return other.rfind(name, 0) == 0; });
+  };
   for (char** entry = environ; *entry != nullptr; ++entry)
-    if (std::string(*entry).rfind("WEIR_", 0) != 0) env.emplace_back(*entry);
+    if (std::string(*entry).rfind("WEIR_", 0) != 0 && !is_replaced(*entry)) env.emplace_back(*entry);
   env.insert(env.end(), options.env.begin(), options.env.end());
   const int error =
       posix_spawn(&pid_, WEIR_COMMAND, &actions, &attributes, Pointers(&argv).data(), Pointers(&env).data());

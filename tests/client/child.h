@@ -19,9 +19,10 @@ class Child {
  public:
   struct Options {
     std::string input;             // standard input
-    std::vector<std::string> env;  // NAME=VALUE besides the test's own
+    std::vector<std::string> env;  // NAME=VALUE besides the test's own, or in place of them
     std::string out_path;          // instead of a file of ours
     int out_fd = -1;               // the same; the caller closes it
+    int err_fd = -1;               // instead of a file of ours; likewise
   };
   Child(const std::vector<std::string>& arguments, const Options& options);
   explicit Child(const std::vector<std::string>& arguments) : Child(arguments, Options()) {}

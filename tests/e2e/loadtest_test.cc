@@ -1,5 +1,7 @@
 // weir loadtest against weir-server: two processes, as its users have them.
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 
 #include "gmock/gmock.h"
 #include "nlohmann/json.hpp"
@@ -9,7 +11,9 @@ namespace weir::testing {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class LoadtestProcess : public ServerProcess {
  protected:
@@ -42,14 +46,32 @@ TEST_F(LoadtestProcess, ComparesRealModelsAndAgreesWithTheServer) {
 }
 
 TEST_F(LoadtestProcess, AServerThatDiesInTheMidstIsReportedWithWhatWasMeasured) {
-  Process loadtest(Weir({"loadtest", "-m", "linear", "-c", "4", "-d", "1h", "--output-tokens", "20"}));
+  const TempDir dir;
+  const std::string json_path = dir.File("r.json"), html_path = dir.File("r.html");
+  Process loadtest(Weir({"loadtest", "-m", "linear", "-c", "4", "-d", "1h", "--output-tokens", "20", "-q",
+                         "--json", json_path, "--html", html_path}));
   while (Sum("generated_tokens") < 1000) {
   }
   server_->Signal(SIGKILL);
   EXPECT_EQ(loadtest.Wait(), 3) << loadtest.output();
-  EXPECT_THAT(loadtest.output(), HasSubstr("4 at once"));
-  EXPECT_THAT(loadtest.output(), HasSubstr("CONNECTION_LOST"));
-  EXPECT_THAT(loadtest.output(), HasSubstr("lost the connection to the Weir server"));
+  const std::string& output = loadtest.output();
+  EXPECT_THAT(output, HasSubstr("4 at once"));
+  EXPECT_THAT(output,
+              ContainsRegex("[0-9] CONNECTION_LOST: lost the connection to the Weir server at 127.0.0.1:"));
+  EXPECT_THAT(output,
+              ContainsRegex("weir: linear, 4 at once: lost the connection to the Weir server at "
+                            "127.0.0.1:[0-9]+ after [0-9.]+ s; up to then [0-9]+ requests were completed "
+                            "and [0-9]+ tokens came"));
+  // Of gRPC's own words, and of the sources that they name, none.
+  for (const char* raw : {"ocket", "recvmsg", "reset by peer", "failed to connect", "RST_STREAM", "grpc"})
+    EXPECT_THAT(output, Not(HasSubstr(raw)));
+  std::ifstream file(json_path);
+  const json report = json::parse(file, nullptr, false);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report["passed"], false);
+  EXPECT_GE(report["models"][0]["traffic"][0]["requests"]["completed"], 10);
+  EXPECT_THAT(output, HasSubstr(report["failures"][0].get<std::string>()));
+  EXPECT_GT(std::filesystem::file_size(html_path), 10'000u);
 }
 
 }  // namespace

@@ -1,12 +1,16 @@
 // `weir loadtest` as its users run it: a process, and a server in this one.
+#include <pty.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -14,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/client/child.h"
+#include "tests/client/loadtest/terminal_screen.h"
 #include "tests/client/scripted_server.h"
 #include "tests/support/certificates.h"
 #include "tests/support/server_fixture.h"
@@ -280,6 +285,9 @@ TEST(LoadtestCommand, MistakesNameTheOptionAndTheRemedy) {
        fmt::format("--prompts '{}': line 1 is not UTF-8: byte 0 of it is 0xff; convert the file",
                    no_text.path())},
       {{"--csv", "no-such/r.csv"}, "cannot write 'no-such/r.csv': No such file or directory"},
+      {{"--html", "/"}, "cannot write '/': Is a directory"},
+      {{"--session-ttl", "1m"}, "--session-ttl is of sessions: give --turns, --positions or --capacity, too"},
+      {{"--drain", "1s", "-n", "5"}, "--drain begins when --duration is over: give a --duration, too"},
       {{"--concurency", "8"},
        "'--concurency' is no option of weir loadtest, but --concurrency is; see weir --help"},
   };
@@ -291,6 +299,172 @@ TEST(LoadtestCommand, MistakesNameTheOptionAndTheRemedy) {
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(result.err, "weir: " + mistake.says + "\n");
   }
+}
+
+// An option that a run would not look at is refused, whichever it is.
+TEST(LoadtestCommand, WhatTheAskedPhasesDoNotUseIsRefused) {
+  const TempFile prompts("a\n");
+  const std::vector<std::vector<std::string>> of_traffic = {
+      {"--warmup", "1s"},        {"--drain", "1s"},        {"--prompts", prompts.path()},
+      {"--prompt-tokens", "5"},  {"--output-tokens", "5"}, {"--turns", "2"},
+      {"--limit-ttft", "200ms"}, {"--limit-tpot", "20ms"}, {"--limit-e2e", "2s"},
+      {"--fail-on-empty"},       {"--fail-on-error"}};
+  for (const std::vector<std::string>& phase :
+       {std::vector<std::string>{"--positions", "10,200"}, std::vector<std::string>{"--capacity"}})
+    for (const std::vector<std::string>& unused : of_traffic) {
+      std::vector<std::string> arguments = {"loadtest"};
+      arguments.insert(arguments.end(), phase.begin(), phase.end());
+      arguments.insert(arguments.end(), unused.begin(), unused.end());
+      const ChildResult result = RunWeir(arguments);
+      EXPECT_EQ(result.exit, 2) << unused[0];
+      EXPECT_EQ(result.err,
+                fmt::format("weir: {} is of traffic, and {} makes none: leave it out, or ask for traffic, "
+                            "too, with --concurrency, --rate, --duration or --requests\n",
+                            unused[0], phase[0]));
+    }
+  const ChildResult weight =
+      RunWeir({"loadtest", "-m", "a=3", "-m", "b", "--capacity", "--positions", "10,200"});
+  EXPECT_EQ(weight.exit, 2);
+  EXPECT_THAT(weight.err,
+              HasSubstr("the weight of -m MODEL=WEIGHT is of traffic, and --positions with --capacity "
+                        "makes none"));
+  for (const auto& of_growth : {"--sessions", "--piece", "--itl-tokens"})
+    EXPECT_THAT(RunWeir({"loadtest", "--capacity", of_growth, "5"}).err,
+                HasSubstr(fmt::format("{} is of the growth to positions: give --positions, too", of_growth)));
+  // With traffic besides they are of use: what is wrong then is the server's address.
+  EXPECT_EQ(RunWeir({"--server", "127.0.0.1:1", "loadtest", "--capacity", "-n", "5", "--turns", "2",
+                     "--session-ttl", "1m", "--fail-on-error"})
+                .exit,
+            3);
+}
+
+TEST(LoadtestCommand, NoReportIsWrittenOverAnother) {
+  const TempDir dir;
+  const std::string folder = dir.path(), path = folder + "/r";
+  ASSERT_EQ(mkdir((folder + "/sub").c_str(), 0700), 0);
+  ASSERT_EQ(symlink(folder.c_str(), (folder + "/link").c_str()), 0);
+  ASSERT_EQ(symlink((folder + "/there").c_str(), (folder + "/to-there").c_str()), 0);
+  dir.Write("there", "as it was");
+  const std::vector<std::pair<std::string, std::string>> same = {{path, path},
+                                                                 {path, folder + "//r"},
+                                                                 {path, folder + "/sub/../r"},
+                                                                 {folder + "/./r", path},
+                                                                 {path, folder + "/link/r"},
+                                                                 {folder + "/there", folder + "/to-there"}};
+  const std::vector<std::pair<std::string, std::string>> options = {
+      {"--json", "--csv"}, {"--json", "--html"}, {"--csv", "--html"}};
+  for (const auto& [first, second] : same)
+    for (const auto& [option, other] : options) {
+      const ChildResult result = RunWeir({"loadtest", option, first, other, second});
+      EXPECT_EQ(result.exit, 2) << first << " " << second;
+      EXPECT_EQ(result.err,
+                fmt::format("weir: {} '{}' and {} '{}' are one file: name another for one of the two\n",
+                            option, first, other, second));
+    }
+  // Standard output takes one.
+  EXPECT_EQ(RunWeir({"loadtest", "--csv", "-", "--html", "-"}).err,
+            "weir: --csv and --html both write to standard output: name a file for one of the two\n");
+  EXPECT_THAT(RunWeir({"--json", "loadtest", "--csv", "-"}).err,
+              HasSubstr("--json and --csv both write to standard output"));
+  EXPECT_THAT(
+      RunWeir({"loadtest", "--csv", "/dev/stdout"}).err,
+      HasSubstr("--csv '/dev/stdout' is where standard output goes: write --csv -, or name another file"));
+  EXPECT_EQ(ReadFile(folder + "/there"), "as it was");
+  // What takes everything takes two.
+  EXPECT_EQ(
+      RunWeir({"--server", "127.0.0.1:1", "loadtest", "--csv", "/dev/null", "--html", "/dev/null"}).exit, 3);
+}
+
+TEST(LoadtestCommand, AnyReportGoesToStandardOutputInPlaceOfTheTable) {
+  ServerFixture server({MakeServedFake("fake")});
+  const TempDir dir;
+  const std::string path = dir.path() + "/r.json", link = dir.path() + "/latest.json";
+  dir.Write("r.json", "an older one");
+  ASSERT_EQ(symlink(path.c_str(), link.c_str()), 0);
+  const std::vector<std::string> arguments = {"-n", "3", "--output-tokens", "2", "-q", "--json", link};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), arguments.begin(), arguments.end());
+    return RunWeir(Loadtest(server.address(), more));
+  };
+  const ChildResult csv = run({"--csv", "-"});
+  EXPECT_EQ(csv.exit, 0) << csv.err;
+  EXPECT_EQ(csv.out.substr(0, 15), "started,server,");
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 2);
+  EXPECT_EQ(ReadJson(path)["models"][0]["traffic"][0]["requests"]["completed"],
+            3);  // and the link leads there
+  const ChildResult html = run({"--html", "-"});
+  EXPECT_EQ(html.exit, 0) << html.err;
+  EXPECT_EQ(html.out.substr(0, 9), "<!DOCTYPE");
+  struct stat info = {};
+  EXPECT_NE(stat("-", &info), 0);
+}
+
+TEST(LoadtestCommand, ThePageHoldsTheRunAndAsksNobodyForAnything) {
+  ServerFixture server(TwoFakes());
+  const TempDir dir;
+  const std::string json_path = dir.path() + "/r.json", html_path = dir.path() + "/r.html";
+  // One request each: a single token has no gap after it, and so no ITL.
+  const ChildResult result =
+      RunWeir(Loadtest(server.address(), {"--compare", "a,b", "-c", "1", "-n", "1", "--output-tokens", "1",
+                                          "-q", "--json", json_path, "--html", html_path}));
+  EXPECT_EQ(result.exit, 0) << result.err;
+  const std::string page = ReadFile(html_path);
+  const std::string open = "<script type=\"application/json\" id=\"report\">";
+  const size_t from = page.find(open) + open.size();
+  const json report = ReadJson(json_path);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(json::parse(page.substr(from, page.find("</script", from) - from), nullptr, false), report);
+  const json& traffic = report["models"][1]["traffic"][0];
+  EXPECT_EQ(traffic["requests"]["completed"], 1);
+  EXPECT_EQ(traffic["itl_ms"], json({{"count", 0},
+                                     {"mean", nullptr},
+                                     {"p50", nullptr},
+                                     {"p90", nullptr},
+                                     {"p99", nullptr},
+                                     {"p999", nullptr},
+                                     {"max", nullptr}}));
+  // Nothing is loaded: no address stands in it but the name of SVG, and the run's own data.
+  const std::string around = page.substr(0, from) + page.substr(page.find("</script", from));
+  const std::string svg = "http://www.w3.org/2000/svg";
+  for (size_t at = around.find("://"); at != std::string::npos; at = around.find("://", at + 1))
+    EXPECT_EQ(around.substr(at - 4, svg.size()), svg);
+  for (const char* reference : {"src=\"", "<link", "@import", "url(", "fetch("})
+    EXPECT_EQ(around.find(reference), std::string::npos) << reference;
+}
+
+// As on a terminal of 60 columns: what is drawn meanwhile stays within it and leaves its last state only.
+TEST(LoadtestCommand, DrawsOverItselfOnATerminalOfItsWidth) {
+  ServerFixture server({MakeServedFake("a-model-with-a-long-name", Slow())});
+  const winsize size = {.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+  int terminal = -1, other = -1;
+  ASSERT_EQ(openpty(&terminal, &other, nullptr, nullptr, &size), 0);
+  Child::Options options;
+  options.env = {"TERM=xterm"};
+  options.err_fd = other;
+  // Some drawings: half a second of tokens each, and Ctrl-C.
+  Child child(Loadtest(server.address(), {"-c", "2", "-d", "1h", "--output-tokens", "100000000"}), options);
+  close(other);
+  std::string drawn;
+  char piece[4096];
+  bool interrupted = false;
+  for (ssize_t got; (got = read(terminal, piece, sizeof(piece))) > 0;) {
+    drawn.append(piece, static_cast<size_t>(got));
+    const auto times = std::count(drawn.begin(), drawn.end(), '\x1b');
+    if (times >= 4 && !std::exchange(interrupted, true)) child.Signal(SIGINT);
+  }
+  close(terminal);
+  const ChildResult result = child.Wait();
+  EXPECT_EQ(result.exit, 130);
+  EXPECT_THAT(result.out, HasSubstr("2 cancelled"));
+  testing::TerminalScreen screen(60, 24);
+  screen.Feed(drawn);
+  EXPECT_EQ(screen.wrapped(), 0);
+  EXPECT_EQ(screen.unknown(), "");  // the cursor was never hidden
+  const std::vector<std::string> lines = screen.Lines();
+  ASSERT_EQ(lines.size(), 3u) << drawn;
+  EXPECT_EQ(lines[0], "a-model-with-a-long-name, 2 at once");
+  EXPECT_THAT(lines[1], HasSubstr("FAILED"));
+  EXPECT_EQ(lines[2].substr(0, 24), "a-model-with-a-long-name");
 }
 
 TEST(LoadtestCommand, WithoutAServerNothingIsWritten) {
