@@ -4,11 +4,15 @@
 
 #include "fmt/format.h"
 #include "runtime/base/error.h"
+#include "runtime/engine/model_runner.h"
 #include "runtime/state/kv_pool.h"
 #include "runtime/state/state_arena.h"
 
 namespace weir {
 namespace {
+
+// What calls take at their most, as far as it is not counted elsewhere: gRPC's buffers, threads, answers.
+constexpr int64_t kCallBytes = 32 << 20;
 
 absl::Status TooSmall(const std::string& flag, int64_t share, int64_t needed, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
@@ -18,6 +22,40 @@ absl::Status TooSmall(const std::string& flag, int64_t share, int64_t needed, co
 }
 
 }  // namespace
+
+int64_t RequestLineBytes(int64_t memory_limit) { return std::min<int64_t>(64 << 20, memory_limit / 16); }
+
+HostMemory ShareHostMemory(int64_t memory_limit, int64_t taken, const CapacityRequest& request,
+                           const std::vector<const LanguageModel*>& models, int num_threads) {
+  HostMemory host = {memory_limit, taken, kCallBytes + RequestLineBytes(memory_limit)};
+  RunnerLimits limits;
+  limits.max_step_tokens = request.max_step_tokens;
+  limits.max_step_seqs = std::min(limits.max_step_seqs, request.max_step_tokens);
+  for (const LanguageModel* model : models)
+    host.reserve += ModelRunner::StepBytes(*model, limits, num_threads);
+  return host;
+}
+
+absl::Status CheckFits(const HostMemory& host, const std::vector<CapacityPlan>& plans,
+                       int64_t snapshot_memory) {
+  if (host.limit <= 0) return absl::OkStatus();
+  int64_t states = 0, caches = 0;
+  for (const CapacityPlan& plan : plans) {
+    states += plan.limits.slots * plan.slot_bytes;
+    caches += plan.limits.kv_blocks * plan.block_bytes;
+  }
+  const int64_t needed = states + caches + snapshot_memory;
+  if (needed <= host.free()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
+      fmt::format(
+          "of {} bytes of memory, program and weights take {}, and steps and calls may take {}: the {} that "
+          "are left do not hold states of {}, caches of {} and snapshots of {}; lower --state-memory (or "
+          "--slots), --kv-memory or --snapshot-memory, or raise the limit of the container",
+          host.limit, host.taken, host.reserve, host.free(), states, caches, snapshot_memory),
+      {{"limit", std::to_string(host.limit)},
+       {"needed", std::to_string(host.taken + host.reserve + needed)}});
+}
 
 absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
                                                        const std::vector<const LanguageModel*>& models) {

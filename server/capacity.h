@@ -1,6 +1,7 @@
 // How memory is shared out among models: slots for states, blocks for caches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -24,6 +25,26 @@ struct CapacityPlan {
   int64_t slot_bytes = 0;
   int64_t block_bytes = 0;
 };
+
+// The memory of the container or machine, and what of it sessions may have.
+struct HostMemory {
+  int64_t limit = 0;    // bytes; 0: unknown
+  int64_t taken = 0;    // by the program, its libraries and the weights
+  int64_t reserve = 0;  // for steps, calls, and requests in line
+  int64_t free() const { return std::max<int64_t>(0, limit - taken - reserve); }
+};
+
+// Bytes of requests that may wait for a frontend thread: little where there is little memory.
+int64_t RequestLineBytes(int64_t memory_limit);
+
+// `taken`: bytes that are resident once the models are loaded.
+HostMemory ShareHostMemory(int64_t memory_limit, int64_t taken, const CapacityRequest& request,
+                           const std::vector<const LanguageModel*>& models, int num_threads);
+
+// Whether states, caches and snapshots may all be full without the kernel ending the process.
+// INVALID_ARGUMENT, naming all of the bytes, where not.
+absl::Status CheckFits(const HostMemory& host, const std::vector<CapacityPlan>& plans,
+                       int64_t snapshot_memory);
 
 // One plan per model, in order; each gets an equal share of either memory. INVALID_ARGUMENT, naming the
 // bytes, where a share does not hold one slot or one block.

@@ -231,17 +231,16 @@ void AddCapacityOptions(Pass* pass) {
       ->group(group);
   AddSize(
       pass, "--state-memory", [o](MemorySize size) { o->state_memory = size; },
-      "Memory for the fixed states of all models. Default: 25% of the memory limit.")
+      "Memory for the fixed states of all models. Default: 25%.")
       ->group(group);
   AddSize(
       pass, "--kv-memory", [o](MemorySize size) { o->kv_memory = size; },
       "Memory for the paged caches of all models. Default: what the slots can use at full context, at most "
-      "25% of the memory limit.")
+      "25%.")
       ->group(group);
   AddSize(
       pass, "--snapshot-memory", [o](MemorySize size) { o->snapshot_memory = size; },
-      "Memory for snapshots of sessions, and for imported sessions until they are whole. Default: 10% of the "
-      "memory limit.")
+      "Memory for snapshots of sessions, and for imported sessions until they are whole. Default: 10%.")
       ->group(group);
   app.add_option("--max-step-tokens", o->max_step_tokens,
                  "Tokens that one step computes, prompts and decoding together. More than a chunk of 64. "

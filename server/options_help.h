@@ -10,9 +10,9 @@ inline constexpr std::string_view kSummary =
     "state-space mixer keep a state of constant size per session; softmax models keep a paged cache.";
 
 inline constexpr std::string_view kHelpFooter =
-    R"(SIZE is bytes: 1000000, 512MiB, 2GiB (or M, G: the same), 500MB, or a share of the memory limit of the
-container or machine: 25%. For --state-memory and --kv-memory on a GPU it is a share of the GPU's memory. TIME is
-500ms, 30s, 10m or 1h30m.
+    R"(SIZE is bytes: 1000000, 512MiB, 2GiB (or M, G: the same), 500MB, or a share: 25%. That is of what the limit of the
+container or the machine's memory leaves beside the program, the weights and a reserve for steps and calls (the log
+says how much), and for --state-memory and --kv-memory on a GPU of all its memory. TIME is 500ms, 30s, 10m or 1h30m.
 
 PRECEDENCE
   Defaults, then the file, then the environment, then flags: the later one wins. Models are taken from the

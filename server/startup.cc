@@ -11,6 +11,7 @@
 #include "runtime/state/kv_pool.h"
 #include "server/capacity.h"
 #include "server/log.h"
+#include "server/process_memory.h"
 #include "spdlog/spdlog.h"
 
 namespace weir {
@@ -19,15 +20,21 @@ namespace {
 // On top of the engine's stall limit: a reader that comes back in this time still gets its status.
 constexpr absl::Duration kStallGrace = absl::Seconds(10);
 
-// `memory`: bytes of the device.
-CapacityRequest CapacityOf(const Options& options, int64_t memory) {
+// What no memory is needed to know.
+CapacityRequest CapacityOf(const Options& options) {
   CapacityRequest request;
   request.slots = options.slots;
+  request.max_step_tokens = options.max_step_tokens;
+  request.max_waiting = options.max_waiting;
+  return request;
+}
+
+// `memory`: bytes that the shares are of.
+CapacityRequest CapacityOf(const Options& options, int64_t memory) {
+  CapacityRequest request = CapacityOf(options);
   request.state_memory = options.state_memory.Resolve(memory);
   if (options.kv_memory) request.kv_memory = options.kv_memory->Resolve(memory);
   request.kv_memory_limit = memory / 4;
-  request.max_step_tokens = options.max_step_tokens;
-  request.max_waiting = options.max_waiting;
   return request;
 }
 
@@ -87,6 +94,8 @@ ServerOptions ServerOptionsOf(const Options& options) {
   server.frontend.max_text_bytes = options.max_prompt_size.bytes;
   server.frontend.compute_threads = ComputeThreads(options);
   server.frontend.executor.threads = options.frontend_threads;
+  if (const int64_t limit = MemoryLimit(); limit > 0)
+    server.frontend.executor.max_bytes = RequestLineBytes(limit);
   server.frontend.calls.sink = LogCall;
   server.frontend.calls.prompts = options.log_prompts;
   server.dropped_log_lines = DroppedLogLines;
@@ -125,8 +134,19 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
     loaded.models.push_back(std::move(model));
   }
   if (const std::string products = DescribeProducts(*device); !products.empty()) spdlog::info("{}", products);
-  WEIR_ASSIGN_OR_RETURN(const std::vector<CapacityPlan> plans,
-                        PlanCapacity(CapacityOf(options, device->memory_bytes()), decoders));
+  // Shares are of what is left of the host's memory, or of all that a GPU has.
+  const bool on_cpu = device->backend() == Backend::kCpu;
+  const HostMemory host =
+      ShareHostMemory(MemoryLimit(), ReadProcessMemory().resident, CapacityOf(options),
+                      on_cpu ? decoders : std::vector<const LanguageModel*>(), ComputeThreads(options));
+  spdlog::info(
+      "of {} bytes of memory, {} are taken and {} kept for steps and calls: {} for what sessions hold",
+      host.limit, host.taken, host.reserve, host.free());
+  const int64_t snapshot_memory = options.snapshot_memory.Resolve(host.free());
+  WEIR_ASSIGN_OR_RETURN(
+      const std::vector<CapacityPlan> plans,
+      PlanCapacity(CapacityOf(options, on_cpu ? host.free() : device->memory_bytes()), decoders));
+  WEIR_RETURN_IF_ERROR(CheckFits(host, on_cpu ? plans : std::vector<CapacityPlan>(), snapshot_memory));
   std::vector<EngineModel> models;
   for (size_t i = 0; i < plans.size(); ++i) {
     const LoadedModel& model = loaded.models[i];
@@ -137,7 +157,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
   engine.default_ttl = options.session_ttl;
   engine.max_ttl = options.max_session_ttl;
   engine.reader_stall = options.reader_stall;
-  engine.snapshot_memory = options.snapshot_memory.Resolve(MemoryLimit());  // the host's, on every device
+  engine.snapshot_memory = snapshot_memory;  // the host's, on every device
   engine.quota_of = std::move(quota_of);
   engine.on_device_lost = std::move(on_device_lost);
   WEIR_ASSIGN_OR_RETURN(loaded.engine, Engine::Create(device, std::move(models), engine));

@@ -60,6 +60,16 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(int model_index
   return runner;
 }
 
+int64_t ModelRunner::StepBytes(const LanguageModel& model, const RunnerLimits& limits, int num_threads) {
+  const int max_logits = limits.max_step_seqs + kScoreRows;
+  const int64_t positions = model.Paged().num_layers > 0 ? model.context_limit() : 0;
+  const int64_t logits = int64_t{max_logits} * model.vocab_size() * static_cast<int64_t>(sizeof(float));
+  const int64_t block_tables =
+      limits.max_step_seqs * (KvPool::BlocksFor(positions) + 1) * static_cast<int64_t>(sizeof(int32_t));
+  return model.WorkspaceBytes(limits.max_step_tokens, max_logits, positions, num_threads) + logits +
+         block_tables;
+}
+
 // --- arrival and admission ---
 
 absl::Status ModelRunner::Check(const TurnParams& params, const Sequence& sequence) const {

@@ -43,6 +43,9 @@ class ModelRunner {
                                                              Device& device, const EngineOptions& options,
                                                              MemoryBudget* snapshot_budget);
 
+  // Host memory that the steps of a model take on a CPU, whatever its slots; an upper bound.
+  static int64_t StepBytes(const LanguageModel& model, const RunnerLimits& limits, int num_threads);
+
   SessionTable& sessions() { return *sessions_; }
   // What `owner` holds: its sessions, and what its turns hold or have still to reserve.
   SessionUse UseOf(std::string_view owner) const;

@@ -356,6 +356,44 @@ TEST(Capacity, SlotsAreCappedByTheStateMemory) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--state-memory"));
 }
 
+TEST(Capacity, SessionsShareWhatProgramWeightsAndStepsLeave) {
+  testing::FakeModelOptions paged;
+  paged.paged = true;
+  paged.context_limit = 100;
+  const testing::FakeModel model(paged);
+  constexpr int64_t kLimit = int64_t{256} << 20, kTaken = int64_t{60} << 20;
+  CapacityRequest request;
+  request.slots = 4;
+  const HostMemory host = ShareHostMemory(kLimit, kTaken, request, {&model}, 2);
+  EXPECT_EQ(host.limit, host.taken + host.reserve + host.free());
+  EXPECT_GE(host.reserve, RequestLineBytes(kLimit));
+  // More of it with every model, since each has its steps, and with longer ones.
+  EXPECT_GT(ShareHostMemory(kLimit, kTaken, request, {&model, &model}, 2).reserve, host.reserve);
+  CapacityRequest longer = request;
+  longer.max_step_tokens = 4096;
+  EXPECT_GE(ShareHostMemory(kLimit, kTaken, longer, {&model}, 2).reserve, host.reserve);
+  EXPECT_EQ(ShareHostMemory(kLimit, 2 * kLimit, request, {&model}, 2).free(), 0);
+
+  request.state_memory = host.free() / 4;
+  request.kv_memory_limit = host.free() / 4;
+  const std::vector<CapacityPlan> plans = PlanCapacity(request, {&model}).value();
+  const CapacityPlan& plan = plans.front();
+  const int64_t rest =
+      host.free() - plan.limits.slots * plan.slot_bytes - plan.limits.kv_blocks * plan.block_bytes;
+  EXPECT_TRUE(CheckFits(host, plans, rest).ok());
+  const std::string refusal(CheckFits(host, plans, rest + 1).message());
+  for (const std::string& part :
+       {std::to_string(kLimit), std::to_string(kTaken), std::to_string(host.free()), std::to_string(rest + 1),
+        std::string("--state-memory"), std::string("--snapshot-memory")})
+    EXPECT_THAT(refusal, HasSubstr(part));
+  EXPECT_TRUE(CheckFits({}, plans, rest + 1).ok()) << "a limit that nobody knows refuses nothing";
+}
+
+TEST(Capacity, TheLineOfRequestsIsShortWhereThereIsLittleMemory) {
+  EXPECT_EQ(RequestLineBytes(int64_t{64} << 30), int64_t{64} << 20);
+  EXPECT_EQ(RequestLineBytes(int64_t{256} << 20), int64_t{16} << 20);
+}
+
 TEST(Capacity, BlocksAreWhatTheSlotsCanUseOrWhatWasAskedFor) {
   testing::FakeModelOptions paged;
   paged.paged = true;
