@@ -7,7 +7,9 @@ weir_packages=(
   libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev
   libpcre2-dev libutf8proc-dev libhwy-dev prometheus-cpp-dev
 )
-weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev fish zsh)  # the shells: for completion
+weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev ccache fish zsh)  # the shells: for completion
+# For tests/container, which builds and runs the image without a Docker engine.
+weir_container_packages=(buildah podman runc catatonit mmdebstrap)
 
 # weir_install package…: installs those that are missing; as root, or with sudo.
 weir_install() {
