@@ -94,23 +94,29 @@ absl::StatusOr<LoadedEngine> Load(const Options& options, const sigset_t& signal
   return loaded;
 }
 
+// Load balancers learn of an end by asking, every few seconds: until they have, calls go on to come. True
+// when a second signal came.
+bool LeaveAndWait(absl::Duration delay, const sigset_t& signals, WeirServer* server) {
+  if (delay <= absl::ZeroDuration()) return false;
+  spdlog::info("leaving: NOT_SERVING from now on, new work is taken for {} more",
+               absl::FormatDuration(delay));
+  server->Leave();
+  return StopSignalWithin(signals, delay) && end_reason.load() == kOk;  // not that of a device that fails now
+}
+
 void DrainAndStop(const Options& options, const sigset_t& signals, WeirServer* server) {
+  bool at_once = end_reason.load() == kOk && LeaveAndWait(options.drain_delay, signals, server);
   const absl::Duration patience = end_reason.load() == kDeviceLost
                                       ? std::min(options.drain_timeout, kLastStatuses)
                                       : options.drain_timeout;
   const absl::Time deadline = MonotonicNow() + patience;
   spdlog::info("draining for at most {}; a second signal ends at once", absl::FormatDuration(patience));
   server->Drain();
-  absl::Time stop = deadline;
-  while (!server->Idle() && MonotonicNow() < deadline) {
-    if (!StopSignalWithin(signals, kLook)) continue;
-    spdlog::warn("second signal: ending now");
-    stop = MonotonicNow();
-    break;
-  }
+  while (!at_once && !server->Idle() && MonotonicNow() < deadline) at_once = StopSignalWithin(signals, kLook);
+  if (at_once) spdlog::warn("second signal: ending now");
   if (!server->Idle()) spdlog::warn("ending with {} streams open", server->live_streams());
   // Statuses of the turns that are cut off still have to reach their clients.
-  server->Shutdown(std::max(stop, MonotonicNow() + absl::Milliseconds(500)));
+  server->Shutdown(std::max(at_once ? MonotonicNow() : deadline, MonotonicNow() + absl::Milliseconds(500)));
 }
 
 int Run(const Options& options, const sigset_t& signals) {

@@ -80,6 +80,12 @@ absl::StatusOr<absl::Duration> ParsePositiveDuration(const std::string& text) {
   return duration;
 }
 
+absl::StatusOr<absl::Duration> ParseDelay(const std::string& text) {
+  absl::Duration duration;
+  if (absl::ParseDuration(text, &duration) && duration == absl::ZeroDuration()) return duration;
+  return ParsePositiveDuration(text);
+}
+
 absl::StatusOr<NamedFolder> ParseModel(std::string_view text) {
   NamedFolder model;
   const size_t equals = text.find('=');

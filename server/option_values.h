@@ -25,6 +25,8 @@ absl::StatusOr<MemorySize> ParseMemorySize(std::string_view text);
 
 // "30s", "1h30m", "500ms"; above zero.
 absl::StatusOr<absl::Duration> ParsePositiveDuration(const std::string& text);
+// The same, or 0s.
+absl::StatusOr<absl::Duration> ParseDelay(const std::string& text);
 
 struct NamedFolder {
   std::string name;

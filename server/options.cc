@@ -54,11 +54,12 @@ CLI::Option* AddSize(Pass* pass, const std::string& flag, std::function<void(Mem
       ->type_name("SIZE");
 }
 
-CLI::Option* AddDuration(Pass* pass, const std::string& flag, absl::Duration* out, const std::string& help) {
+CLI::Option* AddDuration(
+    Pass* pass, const std::string& flag, absl::Duration* out, const std::string& help,
+    absl::StatusOr<absl::Duration> (*parse)(const std::string&) = ParsePositiveDuration) {
   return pass->app
       .add_option_function<std::string>(
-          flag, [flag, out](const std::string& text) { *out = Take(flag, ParsePositiveDuration(text)); },
-          help)
+          flag, [flag, out, parse](const std::string& text) { *out = Take(flag, parse(text)); }, help)
       ->type_name("TIME");
 }
 
@@ -279,8 +280,13 @@ std::unique_ptr<Pass> MakePass(Options* options, std::string* config) {
       ->check(NotEmpty())
       ->configurable(false)
       ->group(group);
+  AddDuration(pass.get(), "--drain-delay", &options->drain_delay,
+              "After SIGTERM, new work is still taken for so long, while health says NOT_SERVING: time for a "
+              "load balancer to look, and for sessions to be moved away. Default: 0s.",
+              ParseDelay)
+      ->group(group);
   AddDuration(pass.get(), "--drain-timeout", &options->drain_timeout,
-              "After SIGTERM, running turns may go on for so long. Default: 30s.")
+              "After SIGTERM and the delay, running turns may go on for so long. Default: 30s.")
       ->group(group);
   app.add_option("--log-level", options->log_level, "trace, debug, info, warn or error. Default: info.")
       ->check(OneOf({"trace", "debug", "info", "warn", "error"}))

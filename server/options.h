@@ -49,6 +49,7 @@ struct Options {
   absl::Duration session_ttl = absl::Minutes(10);
   absl::Duration max_session_ttl = absl::Hours(24);
   absl::Duration reader_stall = absl::Seconds(30);
+  absl::Duration drain_delay = absl::ZeroDuration();
   absl::Duration drain_timeout = absl::Seconds(30);
 
   std::string log_level = "info";

@@ -40,8 +40,9 @@ KEYS
   Clients send it as the metadata "authorization: Bearer KEY". Write a new file beside the old one and rename it.
 
 SIGNALS
-  SIGTERM, SIGINT  Health turns NOT_SERVING, new work is refused with UNAVAILABLE, running turns go on until
-                   --drain-timeout, and the server ends as soon as it is idle. A second one ends it at once.
+  SIGTERM, SIGINT  Health turns NOT_SERVING; after --drain-delay new work is refused with UNAVAILABLE, running
+                   turns go on until --drain-timeout, and the server ends as soon as it is idle. A second one
+                   ends it at once.
 
 HEALTH
   grpc.health.v1.Health answers for "", weir.v1.Generation, weir.v1.Models, weir.v1.Sessions and
@@ -50,7 +51,7 @@ HEALTH
 METRICS
   --metrics-listen answers, over HTTP/1.1 and without a key:
     /metrics    counters and histograms for Prometheus, none of them about a single client
-    /healthz    200 while new work is taken, 503 while models load and while the server drains; /livez always 200
+    /healthz    200 while health is SERVING, 503 while models load and while the server drains; /livez always 200
     /           a page that draws what happens now, from /live.json
 
 KEEPALIVE

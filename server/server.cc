@@ -143,8 +143,13 @@ void WeirServer::Serve(std::unique_ptr<Engine> engine, std::vector<LoadedModel> 
   SetHealth(true);
 }
 
-void WeirServer::Drain() {
+void WeirServer::Leave() {
   if (grpc_) SetHealth(false);
+  if (frontend_) frontend_->Leave();
+}
+
+void WeirServer::Drain() {
+  Leave();
   if (engine_) engine_->Drain();
 }
 

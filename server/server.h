@@ -71,7 +71,9 @@ class WeirServer {
   // Generate, Export and Import calls that are not done, to the last byte.
   int64_t live_streams() const { return watch_->live(); }
 
-  // Health NOT_SERVING first, then new work is refused; what runs goes on.
+  // Health NOT_SERVING, and nothing else: those who look at it send their calls elsewhere.
+  void Leave();
+  // Leaves, and refuses new work; what runs goes on.
   void Drain();
   // Nothing runs, waits, or is still being sent.
   bool Idle() const;

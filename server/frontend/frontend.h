@@ -60,6 +60,10 @@ class Frontend {
   void Stop() { executor_.Stop(); }
 
   Engine& engine() const { return *engine_; }
+  // From now on clients are told to go elsewhere, though new work is taken until the engine drains. Any
+  // thread.
+  void Leave() { leaving_.store(true, std::memory_order_release); }
+  bool leaving() const { return leaving_.load(std::memory_order_acquire) || engine_->draining(); }
   Executor& executor() { return executor_; }
   RequestLog& request_log() { return request_log_; }
   const std::vector<LoadedModel>& models() const { return models_; }
@@ -107,6 +111,7 @@ class Frontend {
   Engine* const engine_;
   const std::vector<LoadedModel> models_;
   const FrontendOptions options_;
+  std::atomic<bool> leaving_{false};
   int64_t max_turns_ = 0;  // all slots and all places in line
   mutable FrontendMetrics metrics_;
   const std::shared_ptr<std::atomic<int64_t>> turns_ = std::make_shared<std::atomic<int64_t>>(0);

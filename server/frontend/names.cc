@@ -2,12 +2,15 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
+
 #include "fmt/format.h"
 #include "runtime/base/check.h"
 
 namespace weir {
 namespace {
 
+constexpr size_t kMaxIdBytes = 63;
 constexpr std::string_view kModels = "models/";
 constexpr std::string_view kSessions = "sessions/";
 constexpr std::string_view kSnapshots = "/snapshots/";
@@ -24,7 +27,7 @@ std::optional<std::string> IdOf(std::string_view name, std::string_view prefix) 
 }  // namespace
 
 bool IsValidId(std::string_view id) {
-  if (id.empty() || id.size() > 63 || !IsAlnum(id[0])) return false;
+  if (id.empty() || id.size() > kMaxIdBytes || !IsAlnum(id[0])) return false;
   for (const char c : id)
     if (!IsAlnum(c) && c != '.' && c != '_' && c != '-') return false;
   return true;
@@ -70,6 +73,13 @@ uint64_t RandomSeed() {
 std::string RandomId() {
   const uint64_t high = RandomSeed();
   return fmt::format("{:016x}{:016x}", high, RandomSeed());
+}
+
+std::string RandomForkId(std::string_view parent) {
+  const std::string_view root = parent.substr(0, parent.find('.'));
+  const size_t digits = std::min<size_t>(32, kMaxIdBytes - std::min(kMaxIdBytes, root.size() + 1));
+  if (root.empty() || digits < 16) return RandomId();
+  return fmt::format("{}.{}", root, std::string_view(RandomId()).substr(0, digits));
 }
 
 }  // namespace weir

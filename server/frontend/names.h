@@ -31,6 +31,9 @@ bool IsRequestId(std::string_view id);
 
 // 128 random bits as 32 hex digits, from the system's entropy source: a guessed id must not open a session.
 std::string RandomId();
+// For a fork: what stands before the first '.' of its parent's id, by which routers choose a server, and
+// random bits behind it, 128 where they fit, at least 64; a RandomId() where those do not.
+std::string RandomForkId(std::string_view parent);
 // 64 bits from the same source.
 uint64_t RandomSeed();
 

@@ -172,7 +172,9 @@ void SessionCalls::Delete(const v1::DeleteSessionRequest& request, const CallInf
 void SessionCalls::Fork(const v1::ForkSessionRequest& request, const CallInfo& call,
                         Reply<v1::Session> reply) {
   FieldViolations violations;
-  std::string child = ChooseId("session_id", request.session_id(), &violations);
+  std::string child = request.session_id().empty()
+                          ? RandomForkId(SessionIdOf(request.name()).value_or(""))
+                          : ChooseId("session_id", request.session_id(), &violations);
   CallInfo parent_call = call;
   // A router may have been told the child's name: that is where later calls will look for it.
   if (SessionIdOf(call.session_hint).value_or(call.session_hint) == child) parent_call.session_hint.clear();

@@ -39,7 +39,7 @@ absl::StatusOr<v1::ServerInfo> ServerInfoOf(const Frontend& frontend, absl::Time
   v1::ServerInfo info;
   info.set_version(WEIR_VERSION);
   info.mutable_start_time()->set_seconds(absl::ToUnixSeconds(ToWallTime(start_time)));
-  info.set_draining(engine.draining());
+  info.set_draining(frontend.leaving());
   info.set_device(engine.device().name());
   info.set_compute_threads(frontend.options().compute_threads);
   FillMemory(engine.device(), &info);

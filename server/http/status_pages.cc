@@ -39,7 +39,7 @@ HttpResponse StatusPages::Answer(const HttpRequest& request) const {
   MetricsView view;
   view.frontend = frontend_.load(std::memory_order_acquire);
   view.at_the_gate = sources_.at_the_gate;
-  view.serving = view.frontend != nullptr && !view.frontend->engine().draining();
+  view.serving = view.frontend != nullptr && !view.frontend->leaving();
   view.live_streams = sources_.live_streams();
   if (sources_.dropped_log_lines) view.dropped_log_lines = sources_.dropped_log_lines();
   view.start_time = sources_.start_time;

@@ -52,7 +52,7 @@ std::string LiveJson(const MetricsView& view) {
   if (view.frontend != nullptr) {
     const Engine& engine = view.frontend->engine();
     live["device"] = engine.device().name() + " (" + engine.device().Description() + ")";
-    live["draining"] = engine.draining();
+    live["draining"] = view.frontend->leaving();
     const std::vector<RunnerStats> stats = engine.Stats();
     for (size_t i = 0; i < stats.size(); ++i)
       live["models"].push_back(

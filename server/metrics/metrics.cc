@@ -281,7 +281,7 @@ class Collector {
     AddOne(MetricType::Gauge, "weir_streams_open",
            "Generate, Export and Import calls that are not done, to the last byte.", view_.live_streams);
     AddOne(MetricType::Gauge, "weir_serving",
-           "1 when new work is taken: not while models load, nor in a drain.", int64_t{view_.serving});
+           "1 while health is SERVING: not while models load, nor in a drain.", int64_t{view_.serving});
     AddOne(MetricType::Counter, "weir_log_lines_dropped_total",
            "Lines of the log that were thrown away, as they came faster than they could be written.",
            view_.dropped_log_lines);

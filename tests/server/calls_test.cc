@@ -106,6 +106,16 @@ TEST_F(Calls, ASessionLivesFromCreateToDelete) {
   EXPECT_EQ(child.position(), 7);
   EXPECT_EQ(Call(fixture_.sessions(), &Sessions::ForkSession, fork, &child).error_code(),
             grpc::StatusCode::ALREADY_EXISTS);
+  // Without a name of its own it has its parent's up to a dot, by which routers find its server.
+  fork.clear_session_id();
+  ASSERT_TRUE(Call(fixture_.sessions(), &Sessions::ForkSession, fork, &child).ok());
+  EXPECT_THAT(child.name(), ::testing::MatchesRegex("sessions/talk\\.[0-9a-f]{32}"));
+  fork.set_name(child.name());
+  v1::Session grandchild;
+  ASSERT_TRUE(Call(fixture_.sessions(), &Sessions::ForkSession, fork, &grandchild).ok());
+  EXPECT_THAT(grandchild.name(), ::testing::MatchesRegex("sessions/talk\\.[0-9a-f]{32}"));
+  EXPECT_NE(grandchild.name(), child.name());
+
   v1::GenerateRequest empty = GreedyRequest({}, 3);
   empty.clear_prompt();
   empty.set_session("sessions/branch");

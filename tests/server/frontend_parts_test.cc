@@ -1,4 +1,5 @@
 // The parts of the frontend that need no server: names, executor, and the splitting of messages.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,6 +27,18 @@ TEST(Names, SES_19_OnlyPlainIdsAreNames) {
     EXPECT_FALSE(SessionIdOf(name).has_value()) << name;
   EXPECT_FALSE(IsValidId(std::string(64, 'a')));
   EXPECT_FALSE(IsValidId(std::string("a\0b", 3)));
+}
+
+TEST(Names, AForkIsRoutedAsItsParentIs) {
+  EXPECT_THAT(RandomForkId("talk"), ::testing::MatchesRegex("talk\\.[0-9a-f]{32}"));
+  EXPECT_THAT(RandomForkId("talk.one.two"), ::testing::MatchesRegex("talk\\.[0-9a-f]{32}"));
+  EXPECT_NE(RandomForkId("talk"), RandomForkId("talk"));
+  const std::string longest(46, 'a');
+  EXPECT_THAT(RandomForkId(longest), ::testing::MatchesRegex("a+\\.[0-9a-f]{16}"));
+  EXPECT_TRUE(IsValidId(RandomForkId(longest)));
+  EXPECT_EQ(RandomForkId(longest + "a").size(), 32u) << "too little room for random bits";
+  EXPECT_EQ(RandomForkId(std::string(63, 'a')).size(), 32u);
+  EXPECT_EQ(RandomForkId("").size(), 32u);
 }
 
 TEST(Names, RandomIdsHave128BitsAndDiffer) {

@@ -69,6 +69,7 @@ TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
   EXPECT_EQ(options.state_memory.bytes, int64_t{1} << 30);
   EXPECT_EQ(options.snapshot_memory.share, 0.1);
   EXPECT_EQ(options.drain_timeout, absl::Seconds(7));
+  EXPECT_EQ(options.drain_delay, absl::ZeroDuration());
   EXPECT_EQ(options.listen, "127.0.0.1:7070");
   ASSERT_EQ(options.models.size(), 1u);
   EXPECT_EQ(options.models[0].folder, "/f");
@@ -127,6 +128,10 @@ TEST(Options, WrongValuesNameTheirSource) {
             "--kv-dtype: 'f64' is not one of f32, f16, bf16");
   EXPECT_THAT(Refusal({"--model", "/m", "--state-memory", "1 apple"}), HasSubstr("1 apple"));
   EXPECT_THAT(Refusal({"--model", "/m", "--drain-timeout=-3s"}), HasSubstr("-3s"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--drain-delay=-3s"}), HasSubstr("-3s"));
+  EXPECT_EQ(MustParse({"--model", "/m", "--drain-delay", "0s"}, {{"WEIR_DRAIN_DELAY", "5s"}}).drain_delay,
+            absl::ZeroDuration());
+  EXPECT_EQ(MustParse({"--model", "/m"}, {{"WEIR_DRAIN_DELAY", "5s"}}).drain_delay, absl::Seconds(5));
   EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_THREADS", "many"}}), HasSubstr("WEIR_THREADS"));
   const std::string file = dir.Write("bad.conf", "slots = -1\n");
   EXPECT_THAT(Refusal({"--model", "/m", "--config", file}), HasSubstr("bad.conf"));

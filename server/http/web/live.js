@@ -304,7 +304,7 @@ const ask = async () => {
   drawSlots();
   drawCost();
   if (paused) return;
-  if (last.draining) tell("draining", "bad", "draining: no new work");
+  if (last.draining) tell("draining", "bad", "draining: new work goes elsewhere");
   else if (last.serving === false) tell("loading", "", "the models are being loaded");
   else tell("live", "good", "● live");
 };

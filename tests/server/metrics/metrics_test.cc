@@ -413,6 +413,12 @@ TEST(ServerMetrics, HealthzThroughLoadingServingAndDraining) {
   EXPECT_EQ(ScrapeOf(fixture)("weir_serving"), 1);
   OpenStream running(fixture.generation(), GreedyRequest({1}, 1'000'000'000));
   ASSERT_TRUE(running.ReadToken());
+  fixture.server().Leave();
+  EXPECT_TRUE(Generate(fixture.generation(), GreedyRequest({1}, 1)).status.ok()) << "taken until the drain";
+  health = HttpGet(port, "/healthz");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.body, "draining\n");
+  EXPECT_EQ(ScrapeOf(fixture)("weir_serving"), 0);
   fixture.server().Drain();
   health = HttpGet(port, "/healthz");
   EXPECT_EQ(health.status, 503);
