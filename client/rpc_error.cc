@@ -1,6 +1,7 @@
 #include "client/rpc_error.h"
 
 #include <string>
+#include <utility>
 
 #include "fmt/format.h"
 #include "google/rpc/error_details.pb.h"
@@ -46,6 +47,23 @@ bool RefusesPings(std::string_view message) {
          message.find("oo_many_pings") != std::string_view::npos;
 }
 
+// What a proxy in between makes of a server that is gone: a reset of the stream (nginx: INTERNAL), an end
+// without a status (HAProxy: UNKNOWN), or, for a new call, an answer of HTTP.
+std::string BehindProxy(absl::StatusCode code, std::string_view message, std::string_view address) {
+  const auto says = [&](std::string_view words) { return message.find(words) != std::string_view::npos; };
+  if (code == absl::StatusCode::kUnavailable && says("http2 header with status: 50"))
+    return fmt::format("the proxy at {} reaches no Weir server ({}); try again when one is back", address,
+                       message);
+  const bool broken = code == absl::StatusCode::kInternal || code == absl::StatusCode::kUnknown;
+  if (broken && (says("RST_STREAM") || says("Stream removed")))
+    return fmt::format(
+        "the answer from {} broke off ({}): the server behind that proxy has ended, and its sessions with "
+        "it, or "
+        "the proxy cut the stream; try again",
+        address, message);
+  return "";
+}
+
 }  // namespace
 
 absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
@@ -61,6 +79,9 @@ absl::Status FromGrpc(const grpc::Status& status, std::string_view address) {
           "or "
           "more, or what the server has as --min-ping-interval ({})",
           address, message);
+    } else if (std::string text = BehindProxy(code, message, address); !text.empty()) {
+      details.reason = kConnectionLost;
+      message = std::move(text);
     } else if (code == absl::StatusCode::kUnavailable) {
       details.reason = kConnectionLost;
       message = fmt::format(

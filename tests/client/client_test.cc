@@ -173,6 +173,23 @@ TEST(ClientErrors, DrainingIsTheServersWordAndABrokenSocketIsNot) {
               "m");
 }
 
+// The words are gRPC's, as real proxies made it say them; tests/e2e/replicas has the proxies.
+TEST(ClientErrors, WhatAProxyMakesOfALostServerIsALostConnection) {
+  for (const grpc::Status& status :
+       {grpc::Status(grpc::StatusCode::INTERNAL, "Received RST_STREAM with error code 2"),
+        grpc::Status(grpc::StatusCode::UNKNOWN, "Stream removed"),
+        grpc::Status(grpc::StatusCode::UNAVAILABLE, "Received http2 header with status: 503")}) {
+    const absl::Status lost = FromGrpc(status, "here:1");
+    EXPECT_EQ(GetErrorDetails(lost).reason, kConnectionLost) << lost;
+    EXPECT_THAT(std::string(lost.message()),
+                ::testing::AllOf(HasSubstr("here:1"), HasSubstr("proxy"), HasSubstr(status.error_message()),
+                                 HasSubstr("try again")));
+  }
+  // A server's own words stay.
+  EXPECT_EQ(FromGrpc(RichStatus(grpc::StatusCode::INTERNAL, "DEVICE_LOST", "RST_STREAM"), "here:1").message(),
+            "RST_STREAM");
+}
+
 TEST(ClientErrors, AMessageOverTheLimitIsNotALackOfCapacity) {
   ScriptedServer server;  // with gRPC's own limit of 4 MiB
   const auto client = WeirClient::Connect(server.address());
