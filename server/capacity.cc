@@ -11,8 +11,9 @@
 namespace weir {
 namespace {
 
-// What calls take at their most, as far as it is not counted elsewhere: gRPC's buffers, threads, answers.
-constexpr int64_t kCallBytes = 32 << 20;
+// What calls may take, as far as it is not counted elsewhere: gRPC's buffers, threads, answers. A small
+// container has fewer slots, so fewer calls at once.
+int64_t CallBytes(int64_t memory_limit) { return std::min<int64_t>(32 << 20, memory_limit / 8); }
 
 absl::Status TooSmall(const std::string& flag, int64_t share, int64_t needed, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
@@ -27,7 +28,7 @@ int64_t RequestLineBytes(int64_t memory_limit) { return std::min<int64_t>(64 << 
 
 HostMemory ShareHostMemory(int64_t memory_limit, int64_t taken, const CapacityRequest& request,
                            const std::vector<const LanguageModel*>& models, int num_threads) {
-  HostMemory host = {memory_limit, taken, kCallBytes + RequestLineBytes(memory_limit)};
+  HostMemory host = {memory_limit, taken, CallBytes(memory_limit) + RequestLineBytes(memory_limit)};
   RunnerLimits limits;
   limits.max_step_tokens = request.max_step_tokens;
   limits.max_step_seqs = std::min(limits.max_step_seqs, request.max_step_tokens);

@@ -56,7 +56,7 @@ serve() {
   podman run --detach --name "$container" --network none --user 12345:0 --read-only --read-only-tmpfs=false \
     --shm-size 1m --cap-drop ALL --security-opt no-new-privileges --pids-limit 256 --unsetenv HOME \
     --volume "$sockets:/sockets" --env "WEIR_LISTEN=unix:/sockets/$container" \
-    --env "WEIR_SERVER=unix:/sockets/$container" "$@" >/dev/null
+    --env "WEIR_SERVER=unix:/sockets/$container" "$@" "$image" >/dev/null || return 1
   await "$container"
 }
 # Until the server is SERVING; fails as soon as it has ended, or after two minutes.
@@ -184,48 +184,55 @@ use_all() {
 }
 
 check_memory() {
-  local taken slots pid long
-  pid=$(pid_of "$name")
-  slots=$(field "$("$weir" --json info)" slots_total)
+  local small=$name-small limit=$((96 << 20)) taken paged pid long snapshots=0
+  t "starts with 96 MiB" serve "$small" --memory "$limit" --memory-swap "$limit" --cpus 1 --env WEIR_DRAIN_TIMEOUT=10m
+  podman logs "$small" 2>&1 | grep -E 'bytes of memory|slots of' | sed 's/^[^ ]* info /  /' || true
+  pid=$(pid_of "$small")
   taken=$(fill tales-linear)
-  t "sessions of all slots, $slots of them" is "$taken" "$slots"
-  t "the next is refused for capacity, with the reason" \
+  t "takes sessions until its slots are full, $taken of them" is "$taken" "$(field "$("$weir" --json info)" slots_total)"
+  t "refuses the next for capacity, with the reason" \
     says SESSION_CAPACITY_EXHAUSTED 5 "$weir" --json sessions create -m tales-linear
-  t "also of the paged model" test "$(fill tales-softmax)" -gt 0
+  paged=$(fill tales-softmax)
+  t "and those of the paged model" test "$paged" -gt 0
   long=$(head -c 1500 model/zoo/README.md | tr -cd 'a-z \n')
   t "all of them generate at once" use_all tales-linear "$taken" "$long" 40
-  t "caches grow until they are full" use_all tales-softmax "$taken" "$long" 100
-  t "and nothing was killed for memory" is "$(kills_for_memory "$name")" 0
-  t "nor started anew" is "$(pid_of "$name")" "$pid"
+  t "caches grow until they are full" use_all tales-softmax "$paged" "$long" 100
+  while "$weir" sessions snapshot tales-linear-0 >/dev/null 2>"$engine_run/refusal" && [ "$snapshots" -lt 1000 ]; do
+    snapshots=$((snapshots + 1))
+  done
+  t "$snapshots snapshots, until their memory is full" grep -q 'snapshot' "$engine_run/refusal"
+  t "then all generate again" use_all tales-linear "$taken" "$long" 40
+  t "and nothing was killed for memory" is "$(kills_for_memory "$small")" 0
+  t "nor started anew" is "$(pid_of "$small")" "$pid"
   t "still SERVING" "$weir" info --quiet
-  echo "  at most $(group_file "$name" memory memory.max_usage_in_bytes 2>/dev/null || group_file "$name" memory memory.peak 2>/dev/null) of 268435456 bytes"
+  echo "  at most $(group_file "$small" memory memory.max_usage_in_bytes 2>/dev/null ||
+    group_file "$small" memory memory.peak 2>/dev/null || echo ?) of $limit bytes were in use, files included"
 }
 
-# --- how it ends
+# --- how it ends; the small server's sessions and length of drain
 
 check_drain() {
-  local streams=() i stop finished=0
-  for i in 0 1 2 3; do
-    "$weir" generate -s "tales-linear-$i" -n 400 --ignore-eos --stats "More." >"$engine_run/drain.$i" 2>"$engine_run/drain.$i.err" &
+  local small=$name-small streams=() i stop finished=0
+  for i in 0 1; do
+    "$weir" generate -s "tales-linear-$i" -n 5000 --ignore-eos --stats "More." >"$engine_run/drain.$i" 2>"$engine_run/drain.$i.err" &
     streams+=($!)
   done
-  for i in 0 1 2 3; do wait_for_text "$engine_run/drain.$i"; done
-  podman stop --time 120 "$name" >/dev/null 2>&1 &
+  for i in 0 1; do wait_for_text "$engine_run/drain.$i"; done
+  podman stop --time 900 "$small" >/dev/null 2>&1 &
   stop=$!
-  for _ in $(seq 200); do if ! "$weir" info --quiet 2>/dev/null; then break; fi; sleep 0.05; done
+  for _ in $(seq 2000); do if ! "$weir" info --quiet 2>/dev/null; then break; fi; done
   t "not ready as soon as it drains" says NOT_SERVING 1 "$weir" --json info --quiet
   t "new work is refused" says UNAVAILABLE 1 "$weir" --json generate -m tales-linear -n 4 "Once"
-  for i in 0 1 2 3; do
-    if wait "${streams[i]}" && grep -q '400 tokens' "$engine_run/drain.$i.err"; then finished=$((finished + 1)); fi
+  for i in 0 1; do
+    if wait "${streams[i]}" && grep -q '5000 tokens' "$engine_run/drain.$i.err"; then finished=$((finished + 1)); fi
   done
-  t "open streams end with their last token" is "$finished" 4
+  t "open streams end with their last token" is "$finished" 2
   wait "$stop"
-  t "then it has ended, with status 0" is "$(inspect "$name" '{{.State.ExitCode}}')" 0
+  t "then it has ended, with status 0" is "$(inspect "$small" '{{.State.ExitCode}}')" 0
 }
 
 check_death() {
-  podman start "$name" >/dev/null
-  t "starts again" await "$name"
+  export WEIR_SERVER=unix:$sockets/$name
   "$weir" sessions create -m tales-linear --id short >/dev/null
   podman kill --signal KILL "$name" >/dev/null
   podman wait "$name" >/dev/null
