@@ -11,15 +11,24 @@ namespace weir {
 namespace {
 
 constexpr absl::Duration kLineInterval = absl::Seconds(5);
+constexpr size_t kBetween = 2;                     // spaces, of TextTable's columns
 constexpr int kLeastColumns = 20, kLeastRows = 3;  // less is drawn as if it were so much
 // To the line's start, since the terminal shows ^C where the cursor is; up; clear all from there.
 constexpr const char* kOverTheLast = "\r\x1b[{}A\x1b[J";
 
 using LiveCells = std::vector<std::string>;
 
-// Columns by their place in the table, those that say least first.
+// Columns by their place in the table.
 enum LiveColumn { kWhat, kTime, kRunning, kDone, kFailed, kTokens, kRate, kTtft, kItl };
-constexpr LiveColumn kLeaveOut[] = {kTokens, kRunning, kTtft, kItl, kDone, kRate, kFailed, kTime};
+
+// What is done for a narrow terminal, in this order: a column is left out or, where there is a width, cut to
+// it.
+struct LiveStep {
+  LiveColumn column;
+  size_t width = 0;
+};
+constexpr LiveStep kNarrow[] = {{kTokens}, {kRunning}, {kWhat, 18}, {kTtft},   {kItl},
+                                {kDone},   {kRate},    {kFailed},   {kWhat, 8}};
 
 LiveCells RowCells(const LiveRow& row) {
   return {row.what,
@@ -33,8 +42,7 @@ LiveCells RowCells(const LiveRow& row) {
           ShortNumber(row.itl_ms)};
 }
 
-// A name comes from the server: no control character of it may reach the terminal. Other than ASCII is cut by
-// bytes, which is on the safe side.
+// A name comes from the server: no control character of it may reach the terminal, and a byte is a column.
 std::string Printable(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) >= 0x7f) c = '?';
@@ -56,17 +64,23 @@ bool Fits(const std::vector<LiveCells>& table, size_t columns) {
   return true;
 }
 
-// Leaves out columns until the table fits, `left_out` of them at least, and at last cuts names.
-std::vector<LiveCells> Fitted(std::vector<LiveCells> table, size_t columns, size_t* left_out) {
+// Takes steps until the table fits, `steps` of them at least, and at last cuts what it says of the time.
+std::vector<LiveCells> Fitted(std::vector<LiveCells> table, size_t columns, size_t* steps) {
   std::vector<int> places = {kWhat, kTime, kRunning, kDone, kFailed, kTokens, kRate, kTtft, kItl};
-  for (size_t i = 0; i < std::size(kLeaveOut); ++i) {
-    if (i >= *left_out && Fits(table, columns)) return table;
-    *left_out = std::max(*left_out, i + 1);
-    const auto place = std::find(places.begin(), places.end(), kLeaveOut[i]);
-    for (LiveCells& row : table) row.erase(row.begin() + (place - places.begin()));
-    places.erase(place);
+  for (size_t i = 0; i < std::size(kNarrow); ++i) {
+    if (i >= *steps && Fits(table, columns)) return table;
+    *steps = std::max(*steps, i + 1);
+    const auto place = std::find(places.begin(), places.end(), kNarrow[i].column) - places.begin();
+    for (LiveCells& row : table) {
+      if (kNarrow[i].column == kWhat)
+        row[0] = Cut(row[0], kNarrow[i].width);
+      else
+        row.erase(row.begin() + place);
+    }
+    if (kNarrow[i].column != kWhat) places.erase(places.begin() + place);
   }
-  for (LiveCells& row : table) row[0] = Cut(row[0], columns - 1);
+  const size_t name = kNarrow[std::size(kNarrow) - 1].width;
+  for (LiveCells& row : table) row[1] = Cut(row[1], columns - 1 - name - kBetween);
   return table;
 }
 
@@ -85,11 +99,11 @@ std::string LiveTable::Redraw(const std::string& phase, const std::vector<LiveRo
     row.what = Printable(row.what);
     table.push_back(RowCells(row));
   }
-  if (phase != phase_ || size.columns != columns_) left_out_ = 0;
+  if (phase != phase_ || size.columns != columns_) narrowed_ = 0;
   phase_ = phase;
   columns_ = size.columns;
   std::string text = lines_on_screen_ > 0 ? fmt::format(kOverTheLast, lines_on_screen_) : "";
-  text += Cut(Printable(phase), columns - 1) + "\n" + TextTable(Fitted(table, columns, &left_out_));
+  text += Cut(Printable(phase), columns - 1) + "\n" + TextTable(Fitted(table, columns, &narrowed_));
   if (shown < rows.size()) text += fmt::format("{} more\n", rows.size() - shown);
   lines_on_screen_ = ended ? 0 : static_cast<int>(2 + shown + (shown < rows.size() ? 1 : 0));
   return text;

@@ -33,8 +33,9 @@ class LiveTable {
   const bool terminal_;
   std::string phase_;        // that is being drawn
   int lines_on_screen_ = 0;  // of it
-  // So many columns are left out of the phase's table for good, lest they come and go with the width of a number.
-  size_t left_out_ = 0;
+  // So many steps the phase's table was narrowed by, for good, lest columns come and go with the width of a
+  // number.
+  size_t narrowed_ = 0;
   int columns_ = 0;
   absl::Time next_line_ = absl::InfinitePast();
 };

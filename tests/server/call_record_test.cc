@@ -226,8 +226,10 @@ TEST_F(LoggedCalls, EveryOtherCallIsOneLineToo) {
   line = line_of("ImportSession", import(exported));
   EXPECT_EQ(line.session, "third");
   EXPECT_EQ(line.bytes, static_cast<int64_t>(exported.size()));
-  const std::string damaged(exported.size(), 'x');
-  line = line_of("ImportSession", import(damaged), "INVALID_ARGUMENT");
+  std::string damaged = exported;
+  damaged.back() = static_cast<char>(damaged.back() ^ 1);
+  line = line_of("ImportSession", import(damaged), "DATA_LOSS");
+  EXPECT_EQ(line.outcome, "STATE_CORRUPT");
   EXPECT_EQ(line.session, "third");
 
   v1::DeleteSnapshotRequest delete_snapshot;

@@ -305,12 +305,13 @@ TEST(TextTable, AlignsAndRounds) {
     EXPECT_EQ(ShortNumber(value), text) << value;
 }
 
-// Of a row, the cells that have a number in them.
+// Of a row, the cells that are a number; what is marked as cut is none.
 std::vector<std::string> NumbersOf(const std::string& line) {
   std::istringstream words(line);
   std::vector<std::string> numbers;
   for (std::string word; words >> word;)
-    if (word.find_first_not_of("0123456789.") == std::string::npos) numbers.push_back(word);
+    if (word.find_first_not_of("0123456789.") == std::string::npos && word.back() != '.')
+      numbers.push_back(word);
   return numbers;
 }
 
@@ -351,6 +352,20 @@ TEST(LiveTable, IsDrawnOverItselfOnATerminalOfAnyWidthAndLeavesNothing) {
     if (columns >= 80) EXPECT_THAT(lines[2], HasSubstr("ITL ms")) << columns;
     if (columns >= 120) EXPECT_EQ(NumbersOf(lines[3]), cells) << columns;
   }
+}
+
+// The little that a narrow terminal has room for is how far it is.
+TEST(LiveTable, NamesAreCutBeforeProgressIs) {
+  const std::vector<LiveRow> rows = {{.what = "tales-linear, growth of 16 sessions",
+                                      .progress = "position 12,345 of 1,000,000",
+                                      .running = 16}};
+  for (int columns = 40; columns <= 200; ++columns)
+    EXPECT_THAT(
+        LiveTable(true).Draw("tales-linear, growth", rows, false, absl::UnixEpoch(), {.columns = columns}),
+        HasSubstr("position 12,345 of 1,000,000"))
+        << columns;
+  EXPECT_THAT(LiveTable(true).Draw("tales-linear, growth", rows, false, absl::UnixEpoch(), {.columns = 30}),
+              HasSubstr("position 12,345 o..\n"));
 }
 
 TEST(LiveTable, OfManyModelsIsNoHigherThanTheTerminal) {
