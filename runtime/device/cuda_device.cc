@@ -106,6 +106,16 @@ class CudaDevice final : public Device {
   std::atomic<int64_t> allocated_{0}, allocated_host_{0};
 };
 
+// Why there is no GPU. The runtime calls a missing driver an old one.
+std::string NoGpu(cudaError_t error) {
+  if (error == cudaSuccess) return "none found";
+  if (error != cudaErrorInsufficientDriver) return cudaGetErrorString(error);
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no driver that works";
+  return fmt::format("its driver is for CUDA {}.{}, and this program needs one for {}.0 or later",
+                     driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int index, int num_threads) {
@@ -117,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(int index, int num_thre
     return absl::FailedPreconditionError(
         fmt::format("device '{}': no usable NVIDIA GPU ({}); install its driver, give the container the GPU "
                     "(--gpus all), or use --device cpu",
-                    name, error == cudaSuccess ? "none found" : cudaGetErrorString(error)));
+                    name, NoGpu(error)));
   }
   if (index >= count)
     return absl::FailedPreconditionError(fmt::format(

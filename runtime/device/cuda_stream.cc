@@ -26,16 +26,17 @@ std::string CudaErrorText(cudaError_t error) {
 }
 
 CudaStream::CudaStream(int index) : index_(index) {
-  Keep(cudaSetDevice(index_));
+  Enter();
   Keep(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
 CudaStream::~CudaStream() {
+  Enter();
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
 }
 
 void* CudaStream::native() {
-  Keep(cudaSetDevice(index_));
+  Enter();
   return stream_;
 }
 
@@ -49,12 +50,11 @@ void CudaStream::CopyOnDevice(void* dst, const void* src, int64_t bytes) {
   Copy(dst, src, bytes, cudaMemcpyDeviceToDevice);
 }
 void CudaStream::Copy(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind) {
-  if (bytes > 0 && error_ == cudaSuccess)
-    Keep(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), kind, stream_));
+  if (bytes > 0 && Enter()) Keep(cudaMemcpyAsync(dst, src, static_cast<size_t>(bytes), kind, stream_));
 }
 
 void CudaStream::Zero(void* dst, int64_t bytes) {
-  if (bytes > 0 && error_ == cudaSuccess) Keep(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), stream_));
+  if (bytes > 0 && Enter()) Keep(cudaMemsetAsync(dst, 0, static_cast<size_t>(bytes), stream_));
 }
 
 void CudaStream::Fail(cudaError_t error) {
@@ -69,6 +69,7 @@ cudaError_t CudaStream::TakeError() {
 }
 
 absl::Status CudaStream::Synchronize() {
+  Enter();
   Keep(cudaStreamSynchronize(stream_));
   const cudaError_t error = TakeError();
   if (error == cudaSuccess) return absl::OkStatus();
@@ -77,13 +78,16 @@ absl::Status CudaStream::Synchronize() {
 
 // Thread-local: what other threads do with CUDA meanwhile neither enters the recording nor breaks it.
 absl::Status CudaStream::BeginCapture() {
-  const cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+  cudaError_t error = cudaSetDevice(index_);
+  if (error == cudaSuccess) error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   if (error == cudaSuccess) return absl::OkStatus();
   static_cast<void>(cudaGetLastError());
   return absl::InternalError(fmt::format("cuda:{}: {}", index_, CudaErrorText(error)));
 }
 
 // A failed recording leaves no error behind: the device is sound, and the work can still be run as it is.
+// What the graph needs on the device is brought there now, not by its first replay, which would take longer
+// for it.
 absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::EndCapture() {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -92,14 +96,15 @@ absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::EndCapture() {
   if (error == cudaSuccess) error = inside;
   if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, graph, 0);
   if (graph != nullptr) cudaGraphDestroy(graph);
+  if (error == cudaSuccess) error = cudaGraphUpload(executable, stream_);
   if (error == cudaSuccess) return std::make_unique<CudaGraph>(executable);
+  if (executable != nullptr) cudaGraphExecDestroy(executable);
   static_cast<void>(cudaGetLastError());
   return absl::InternalError(fmt::format("cuda:{}: {}", index_, CudaErrorText(error)));
 }
 
 void CudaStream::Replay(const StepGraph& graph) {
-  Keep(cudaSetDevice(index_));
-  if (error_ == cudaSuccess) Keep(cudaGraphLaunch(static_cast<const CudaGraph&>(graph).native(), stream_));
+  if (Enter()) Keep(cudaGraphLaunch(static_cast<const CudaGraph&>(graph).native(), stream_));
 }
 
 }  // namespace weir

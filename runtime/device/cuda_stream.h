@@ -20,7 +20,6 @@ class CudaStream final : public Stream {
   CudaStream& operator=(const CudaStream&) = delete;
 
   Backend backend() const override { return Backend::kCuda; }
-  // Kernels are launched on the calling thread's current device, and any thread may own the stream.
   void* native() override;
   void CopyToDevice(void* dst, const void* src, int64_t bytes) override;
   void CopyToHost(void* dst, const void* src, int64_t bytes) override;
@@ -34,6 +33,13 @@ class CudaStream final : public Stream {
   void Fail(cudaError_t error);
 
  private:
+  // Before every call: any thread may own the stream, and the runtime works on the calling thread's current
+  // device. Kernels, memsets and recordings must be that one's; a copy need not, but would make a context on
+  // the first GPU, hundreds of MB of its memory. False once there is an error.
+  bool Enter() {
+    Keep(cudaSetDevice(index_));
+    return error_ == cudaSuccess;
+  }
   void Copy(void* dst, const void* src, int64_t bytes, cudaMemcpyKind kind);
   void Keep(cudaError_t error) {
     if (error_ == cudaSuccess) error_ = error;

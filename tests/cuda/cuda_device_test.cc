@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/device/device.h"
@@ -81,11 +84,48 @@ TEST(CudaDevice, MachinesThatCannotSayWhatTheyNeed) {
   EXPECT_THAT(refusal("cuda"), HasSubstr("--device cpu"));
   emulator::ResetOptions();
   emulator::Options().device_error = cudaErrorInsufficientDriver;
-  EXPECT_THAT(refusal("cuda:0"), HasSubstr("install its driver"));
+  EXPECT_THAT(refusal("cuda:0"), HasSubstr("(no driver that works); install its driver"));
   EXPECT_TRUE(CreateDevice("cpu", 1).ok());
+  emulator::Options().driver_version = 12040;
+  EXPECT_THAT(refusal("cuda:0"),
+              HasSubstr("its driver is for CUDA 12.4, and this program needs one for 13.0 or later"));
   emulator::ResetOptions();
   emulator::Options().compute_capability = 75;
   EXPECT_THAT(refusal("cuda:0"), HasSubstr("compute capability 7.5"));
+}
+
+// The engine's thread is not the one that made the device, and a thread's current device is the first GPU
+// until it says otherwise.
+TEST(CudaDevice, EveryCallOnAStreamIsMadeOnItsGpu) {
+  emulator::Options().device_count = 2;
+  const auto device = *CreateDevice("cuda:1", 1);
+  Stream& stream = device->stream();
+  const DeviceBuffer words = *device->Allocate(64);
+  const HostBuffer host = *device->AllocateHost(64);
+  std::unique_ptr<StepGraph> graph;
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"CopyToDevice", [&] { stream.CopyToDevice(words.data(), host.data(), 8); }},
+      {"CopyToHost", [&] { stream.CopyToHost(host.data(), words.data(), 8); }},
+      {"CopyOnDevice", [&] { stream.CopyOnDevice(words.data() + 8, words.data(), 8); }},
+      {"Zero", [&] { stream.Zero(words.data(), 8); }},
+      {"native", [&] { static_cast<void>(stream.native()); }},
+      {"Synchronize", [&] { EXPECT_TRUE(stream.Synchronize().ok()); }},
+      {"BeginCapture",
+       [&] {
+         EXPECT_TRUE(stream.BeginCapture().ok());
+         graph = *stream.EndCapture();
+       }},
+      {"Replay", [&] { stream.Replay(*graph); }},
+  };
+  for (const auto& [name, call] : calls) {
+    int current = -1;
+    std::thread([&, &run = call] {
+      run();
+      EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+    }).join();
+    EXPECT_EQ(current, 1) << name;
+  }
+  EXPECT_TRUE(stream.Synchronize().ok());
 }
 
 // A word on the device that copies move about.
@@ -115,11 +155,13 @@ TEST_F(CudaStreamTest, ARecordingRunsWhenReplayedAndOnlyThen) {
   const auto graph = stream.EndCapture();
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(Get(1), 0);
+  const uint64_t late = emulator::LateGraphUploads();
   for (const int32_t value : {6, 7}) {
     Put(0, value);
     stream.Replay(**graph);
     EXPECT_EQ(Get(1), value);
   }
+  EXPECT_EQ(emulator::LateGraphUploads(), late) << "the first replay takes longer than the others";
 }
 
 TEST_F(CudaStreamTest, ARecordingThatFailsLeavesTheDeviceSound) {

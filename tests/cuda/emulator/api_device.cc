@@ -255,7 +255,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = Options().device_error == cudaSuccess ? CUDART_VERSION : 0;
+  *version = Options().device_error == cudaSuccess ? CUDART_VERSION : Options().driver_version;
   return cudaSuccess;
 }
 

@@ -2,10 +2,25 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/cuda/emulator/device_state.h"
 #include "tests/cuda/emulator/reports.h"
 #include "tests/cuda/emulator/streams.h"
+
+namespace weir::emulator {
+namespace {
+
+uint64_t late_graph_uploads = 0;
+
+}  // namespace
+
+uint64_t LateGraphUploads() {
+  const ApiCall api;
+  return late_graph_uploads;
+}
+
+}  // namespace weir::emulator
 
 using namespace weir::emulator;  // NOLINT: the functions below are C's
 
@@ -154,15 +169,23 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   const ApiCall api;
   if (const cudaError_t error = api.Refusal(); error != cudaSuccess) return api.Return(error);
   if (graph == nullptr) return api.Return(cudaErrorInvalidValue);
-  *executable = new CUgraphExec_st{graph->operations};
+  *executable = new CUgraphExec_st{graph->operations, /*uploaded=*/false};
   return cudaSuccess;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t handle) {
+  const ApiCall api;
+  if (const cudaError_t error = api.Refusal(); error != cudaSuccess) return api.Return(error);
+  if (Streams::Get().Find(handle) == nullptr || executable == nullptr)
+    return api.Return(cudaErrorInvalidResourceHandle);
+  executable->uploaded = true;
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
   const ApiCall api;
   if (const cudaError_t error = api.Refusal(); error != cudaSuccess) return api.Return(error);
   CUstream_st* const stream = Streams::Get().Find(handle);
   if (stream == nullptr || executable == nullptr) return api.Return(cudaErrorInvalidResourceHandle);
+  if (!std::exchange(executable->uploaded, true)) ++late_graph_uploads;
   for (const Operation& operation : executable->operations)
     if (const cudaError_t error = Streams::Get().Enqueue(*stream, operation); error != cudaSuccess)
       return api.Return(error);

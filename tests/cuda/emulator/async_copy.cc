@@ -1,5 +1,6 @@
 // cp.async. The hardware may move the bytes at any time between the instruction and the wait for it: moving
 // them late shows a missing wait, moving them at once shows a missing barrier before a buffer is used again.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -10,6 +11,8 @@ namespace weir::emulator {
 namespace {
 
 constexpr size_t kCopyBytes = 16;
+
+CopyWaits copy_waits;  // one thread at a time runs device code
 
 bool MovesAtOnce() {
   const Schedule schedule = Options().schedule;
@@ -49,6 +52,11 @@ void AsyncCommit() {
 void AsyncWait(int pending) {
   const void* const pc = __builtin_return_address(0);
   DeviceThread& me = *current_thread;
+  const auto any = [&me] {
+    return std::any_of(me.committed_copies.begin(), me.committed_copies.end(),
+                       [](const auto& group) { return !group.empty(); });
+  };
+  const bool had_any = any();
   while (me.committed_copies.size() > static_cast<size_t>(pending)) {
     for (const AsyncCopy& copy : me.committed_copies.front()) {
       OnAsyncWritten(copy.dst, kCopyBytes, pc);
@@ -56,7 +64,11 @@ void AsyncWait(int pending) {
     }
     me.committed_copies.pop_front();
   }
+  copy_waits.all += had_any ? 1 : 0;
+  copy_waits.overlapped += any() ? 1 : 0;
 }
+
+CopyWaits CopyWaitsSoFar() { return copy_waits; }
 
 void CheckMatrixRow(const void* row, Site site) {
   if (reinterpret_cast<uintptr_t>(row) % kCopyBytes != 0)

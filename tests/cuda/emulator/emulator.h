@@ -32,7 +32,8 @@ struct EmulatorOptions {
   bool check_leaks = true;  // gtest_reports.cc: a test leaves no device memory behind
   int device_count = 1;
   cudaError_t device_error =
-      cudaSuccess;  // what every call gives, as cudaErrorNoDevice or cudaErrorInsufficientDriver
+      cudaSuccess;         // what every call gives, as cudaErrorNoDevice or cudaErrorInsufficientDriver
+  int driver_version = 0;  // of cudaDriverGetVersion where calls give an error; 0: no driver
   size_t total_memory = size_t{2} << 30;  // bytes of each device
   int compute_capability = 90;
   int multiprocessors = 4;
@@ -82,5 +83,16 @@ size_t LiveDeviceBytes();  // asked for and not freed, all devices
 // A report for each live device allocation.
 void ReportLeaks();
 uint64_t BlocksRun();
+uint64_t KernelsRun();
+
+// Of all threads' cp.async waits so far, those that had copies to wait for or left some on their way, and of
+// these the ones that left some: whose bytes come while the thread works on those that it has waited for.
+struct CopyWaits {
+  uint64_t all = 0, overlapped = 0;
+};
+CopyWaits CopyWaitsSoFar();
+
+// Launches of graphs that nobody had uploaded, each of which then does that first.
+uint64_t LateGraphUploads();
 
 }  // namespace weir::emulator

@@ -30,6 +30,8 @@ struct Grid {
   KernelCall call;
 };
 
+uint64_t kernels_run = 0;  // one runs at a time
+
 // Blocks may run in any order on a GPU.
 std::vector<size_t> BlockOrder(size_t count) {
   std::vector<size_t> order(count);
@@ -43,6 +45,7 @@ std::vector<size_t> BlockOrder(size_t count) {
 void Run(const Grid& grid) {
   DeviceState& state = DeviceState::Get();
   if (state.KernelFails()) return;
+  ++kernels_run;
   const DeviceHeap::Access access;
   PrepareThreadForFaults();
   blockDim = grid.threads;
@@ -78,6 +81,8 @@ cudaError_t CheckShape(const cudaLaunchConfig_t& config) {
 }
 
 }  // namespace
+
+uint64_t KernelsRun() { return kernels_run; }
 
 size_t DynamicSharedLimit(const void* kernel) {
   const auto it = DynamicLimits().find(kernel);

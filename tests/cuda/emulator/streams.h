@@ -56,6 +56,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<weir::emulator::Operation> operations;
+  bool uploaded = false;
 };
 
 namespace weir::emulator {
