@@ -18,6 +18,7 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/base/unknown_argument.h"
 #include "runtime/base/wrapped_help.h"
+#include "runtime/device/device_name.h"
 #include "runtime/ops/ragged_batch.h"
 #include "server/access/api_keys.h"
 #include "server/options_help.h"
@@ -92,7 +93,9 @@ void AddModelOptions(Pass* pass) {
       ->check(OneOf({"f32", "f16", "bf16"}))
       ->type_name("TYPE")
       ->group("Models");
-  app.add_option("--device", o->device, "Where models run: cpu or cuda:N. Default: cpu.")
+  app.add_option_function<std::string>(
+         "--device", [o](const std::string& text) { o->device = Take("--device", ParseDeviceName(text)); },
+         "Where models run: cpu or cuda:N. Default: cpu.")
       ->type_name("NAME")
       ->check(NotEmpty())
       ->group("Models");

@@ -62,7 +62,7 @@ EXIT STATUS
   0  ended by a signal, or printed what was asked for
   1  what was asked for could not be printed
   2  an option, or a file of keys or certificates, is wrong
-  3  a model could not be loaded, or does not fit
+  3  a model could not be loaded, or does not fit, or its device cannot be used
   4  the address could not be had
   5  no connection could be accepted any more, for want of descriptors (ulimit -n); what ran was finished
   6  the GPU failed: every turn was told so (INTERNAL, DEVICE_LOST), and what was on it is lost

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/check.h"
+#include "runtime/device/device_name.h"
 
 namespace weir {
 namespace {
@@ -48,11 +49,15 @@ absl::StatusOr<std::unique_ptr<StepGraph>> Stream::EndCapture() {
 }
 void Stream::Replay(const StepGraph&) { WEIR_CHECK(false); }
 
+absl::StatusOr<std::string> ParseDeviceName(const std::string& name) {
+  if (name == "cpu" || CudaIndex(name).has_value()) return name;
+  return absl::InvalidArgumentError(fmt::format("unknown device '{}'; known: cpu, cuda:N", name));
+}
+
 absl::StatusOr<std::unique_ptr<Device>> CreateDevice(const std::string& name, int num_threads) {
   if (name == "cpu") return CreateCpuDevice(num_threads);
   const std::optional<int> index = CudaIndex(name);
-  if (!index.has_value())
-    return absl::InvalidArgumentError(fmt::format("unknown device '{}'; known: cpu, cuda:N", name));
+  if (!index.has_value()) return ParseDeviceName(name).status();
   if (&CreateCudaDevice == nullptr)
     return absl::FailedPreconditionError(fmt::format(
         "device '{}': this build has no CUDA column; use --device cpu, or build with --preset cuda", name));

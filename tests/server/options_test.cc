@@ -124,6 +124,10 @@ TEST(Options, WrongValuesNameTheirSource) {
   testing::TempDir dir;
   EXPECT_THAT(Refusal({"--model", "/m", "--slots", "0"}), HasSubstr("--slots"));
   EXPECT_THAT(Refusal({"--model", "/m", "--kv-dtype", "f64"}), HasSubstr("--kv-dtype"));
+  for (const char* const name : {"gpu", "CUDA:0", "cuda:", "cuda:-1", "cuda:x", "cuda:99999999999", "cpu:0"})
+    EXPECT_EQ(Refusal({"--model", "/m", "--device", name}),
+              "--device: unknown device '" + std::string(name) + "'; known: cpu, cuda:N");
+  EXPECT_EQ(MustParse({"--model", "/m", "--device", "cuda:1"}).device, "cuda:1");
   EXPECT_EQ(Refusal({"--model", "/m", "--kv-dtype", "f64"}),
             "--kv-dtype: 'f64' is not one of f32, f16, bf16");
   EXPECT_THAT(Refusal({"--model", "/m", "--state-memory", "1 apple"}), HasSubstr("1 apple"));
