@@ -6,17 +6,38 @@
 #include "runtime/base/status_macros.h"
 #include "runtime/device/worker_pool.h"
 #include "runtime/engine/device_errors.h"
+#include "runtime/ops/attention/attention_scratch.h"
 #include "runtime/state/kv_pool.h"
 
 namespace weir {
 namespace {
 
-// Sequences whose attention a GPU is to compute at once: enough to fill it.
+// Sequences whose attention a GPU is to compute at once: these at least; more, up to all that decode, while
+// what they need is no more than so many bytes. Each further wave of them waits for the last blocks of the
+// one before.
 constexpr int kAttentionSeqs = 64;
+constexpr int64_t kAttentionBytes = int64_t{256} << 20;
 
 // The most that can decode in one step: each has a slot.
 int DecodeSeqs(const RunnerLimits& limits) {
   return std::min({limits.max_step_seqs, limits.max_step_tokens, limits.slots});
+}
+
+// Linear in the positions. A recorded decode step is for sequences as long as their block tables, which reach
+// a block further than max_positions.
+int64_t ScratchPositions(const LanguageModel& model, const RunnerLimits& limits, int max_logits,
+                         int64_t max_positions) {
+  const auto positions = [&](int64_t seqs) {
+    return AttentionScratchPositions(max_positions + kKvBlockTokens, seqs);
+  };
+  const auto bytes = [&](int64_t seqs) {
+    return model.WorkspaceBytes(limits.max_step_tokens, max_logits, positions(seqs), /*num_threads=*/1);
+  };
+  const int most = DecodeSeqs(limits);
+  int seqs = std::min(most, kAttentionSeqs);
+  while (seqs < most && bytes(std::min(2 * seqs, most)) - bytes(0) <= kAttentionBytes)
+    seqs = std::min(2 * seqs, most);
+  return positions(seqs);
 }
 
 }  // namespace
@@ -38,14 +59,11 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const EngineModel& 
   if (!batch.ok()) return no_room(batch.status(), "the arrays of a step");
   std::unique_ptr<ModelStep> step(new ModelStep(model, state, device, *std::move(batch)));
 
-  // Attention's scratch is linear in the positions. A recorded decode step is for sequences as long as they
-  // may be, and on a GPU those whose scratch does not fit wait for the others.
   const int num_threads = on_cpu ? device.workers().num_threads() : 1;
   const int64_t scratch_positions =
-      on_cpu ? max_positions
-             : (max_positions + kKvBlockTokens) * std::min(DecodeSeqs(limits), kAttentionSeqs);
-  absl::StatusOr<DeviceBuffer> workspace = device.Allocate(
-      lm.WorkspaceBytes(limits.max_step_tokens, max_logits, paged ? scratch_positions : 0, num_threads));
+      on_cpu || !paged ? max_positions : ScratchPositions(lm, limits, max_logits, max_positions);
+  absl::StatusOr<DeviceBuffer> workspace =
+      device.Allocate(lm.WorkspaceBytes(limits.max_step_tokens, max_logits, scratch_positions, num_threads));
   if (!workspace.ok()) return no_room(workspace.status(), "the workspace of a step");
   step->workspace_ = Workspace(*std::move(workspace));
 

@@ -162,7 +162,8 @@ struct CellWalk {
 };
 
 // Brings `rows` rows of `columns` elements in by 16-byte copies, or element by element where they do not lie
-// on 16-byte borders. Where exists(row, column) does not hold, zeros.
+// on 16-byte borders. Where exists(row, column) does not hold, zeros. One group of copies, also when there
+// are none: WalkKeys waits for all groups but the last one.
 template <class Tile, class Exists>
 __device__ __forceinline__ void LoadMatrix(typename Tile::Element* to, int to_stride,
                                            const typename Tile::Element* from, int from_stride, int rows,
@@ -259,8 +260,10 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
     SyncBlock<Tile>();
     if (active) Scores(s, shared, at, a.kv.head_dim);
     SyncBlock<Tile>();
-    if (step + 1 < end) LoadKeys(a, rows, step + 1, count(step + 1), shared);
-    CpAsyncCommit();
+    if (step + 1 < end)
+      LoadKeys(a, rows, step + 1, count(step + 1), shared);
+    else
+      CpAsyncCommit();
     if (active) Softmax(s, state, factor, visible, at);
     CpAsyncWait<1>();
     SyncBlock<Tile>();
@@ -272,8 +275,10 @@ __device__ __forceinline__ void WalkKeys(const CudaAttention& a, const Rows& row
     }
     if (active) AddValues<Tile, !kOneToken>(state, s, shared, visible, careful, at, a.kv.head_dim);
     SyncBlock<Tile>();
-    if (step + 1 < end) LoadValues(a, rows, step + 1, count(step + 1), shared);
-    CpAsyncCommit();
+    if (step + 1 < end)
+      LoadValues(a, rows, step + 1, count(step + 1), shared);
+    else
+      CpAsyncCommit();
     if ((step + 1) % (kPiece / Tile::kKeys) == 0 || step + 1 == end) {
       SumWeights(state);
       on_piece();

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "fmt/format.h"
-#include "runtime/ops/attention/attention.h"
+#include "runtime/ops/attention/attention_scratch.h"
 #include "runtime/ops/selective_scan/selective_scan.h"
 #include "runtime/ops/short_conv/short_conv.h"
 #include "tests/bench/gpu/mixer_work.h"
@@ -82,8 +82,6 @@ std::string AttentionName(const AttentionHeads& s) {
 
 GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const AttentionHeads& s, int sequences,
                              int tokens, int64_t position) {
-  // As ModelStep gives it: for 64 of the sequences that decode.
-  constexpr int kScratchSequences = 64;
   const int64_t rows = int64_t{sequences} * tokens;
   const int64_t blocks = DeviceArrays::BlocksOf(sequences, tokens, position);
   AttentionArgs args;
@@ -92,8 +90,9 @@ GpuBench::Work AttentionWork(GpuBench& bench, DeviceArrays& arrays, const Attent
   args.kv.keys = arrays.Values(DType::kBF16, {blocks, s.num_kv_heads, s.head_dim, kKvBlockTokens});
   args.kv.values = arrays.Values(DType::kBF16, {blocks, s.num_kv_heads, kKvBlockTokens, s.head_dim});
   args.o = arrays.Zeros(DType::kF32, {rows, s.num_heads * s.head_dim});
+  // As ModelStep gives it, where 256 MiB are enough for all sequences.
   args.scratch = arrays.Zeros(
-      DType::kF32, {AttentionScratchElements(tokens, (position + tokens + kKvBlockTokens) * kScratchSequences,
+      DType::kF32, {AttentionScratchElements(tokens, AttentionScratchPositions(position + tokens, sequences),
                                              s.num_heads, s.head_dim, 1)});
   args.num_heads = s.num_heads;
   args.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
