@@ -285,7 +285,8 @@ TEST(Transfer, AnImportWithoutRoomNamesTheBytes) {
   const grpc::Status refused = Import(small, "t", good);
   EXPECT_EQ(ReasonOf(refused), "SNAPSHOT_MEMORY_EXHAUSTED");
   const auto& reasons = Rejections::kReasons;
-  const auto reason = std::find(reasons.begin(), reasons.end(), "SNAPSHOT_MEMORY_EXHAUSTED") - reasons.begin();
+  const auto reason =
+      std::find(reasons.begin(), reasons.end(), "SNAPSHOT_MEMORY_EXHAUSTED") - reasons.begin();
   EXPECT_EQ(small.engine().metrics().rejections.count(static_cast<size_t>(reason)), 1);
   EXPECT_TRUE(testing::DetailOf<google::rpc::QuotaFailure>(refused).has_value());
   for (int i = 0; i < 3; ++i) Create(from, "more" + std::to_string(i));
