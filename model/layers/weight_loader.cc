@@ -5,6 +5,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/ops/linear_recurrence/cuda_shared_bytes.h"
 
 namespace weir {
 
@@ -48,6 +49,14 @@ absl::Status WeightLoader::RequireCudaLimit(std::string_view what, int64_t value
   return absl::FailedPreconditionError(
       fmt::format("{} is {}, and kernels on {} take at most {}; run this model with --device cpu", what,
                   value, device_.name(), limit));
+}
+
+absl::Status WeightLoader::RequireRecurrenceFits(int64_t state_dim, int64_t head_dim, int64_t queries) const {
+  if (device_.backend() != Backend::kCuda) return absl::OkStatus();
+  const CudaSharedBytes bytes = RecurrenceSharedBytes(state_dim, head_dim, queries, device_);
+  return RequireCudaLimit(fmt::format("the shared memory, in bytes, for states of {} x {} that {} heads read",
+                                      state_dim, head_dim, queries),
+                          bytes.needed, bytes.available);
 }
 
 absl::StatusOr<DeviceTensor> WeightLoader::Vector(const std::string& name, int64_t n) const {

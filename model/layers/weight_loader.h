@@ -68,6 +68,8 @@ class WeightLoader {
   }
   // And so is a size: `limit` is that of the kernels on CUDA.
   absl::Status RequireCudaLimit(std::string_view what, int64_t value, int64_t limit) const;
+  // The GPU's own limit of a linear recurrence whose states `queries` heads read each.
+  absl::Status RequireRecurrenceFits(int64_t state_dim, int64_t head_dim, int64_t queries) const;
 
   const WeightMap& weights() const { return weights_; }
 

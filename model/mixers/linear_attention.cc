@@ -47,6 +47,8 @@ class LinearAttentionMixer final : public SequenceMixer {
     WEIR_RETURN_IF_ERROR(
         loader.RequireCudaLimit(config.favor() ? "the number of features" : "the width of a key",
                                 config.state_dim(), kMaxCudaRecurrenceDim));
+    WEIR_RETURN_IF_ERROR(loader.RequireRecurrenceFits(config.state_dim(), config.head_dim,
+                                                      config.num_heads / config.num_kv_heads));
     std::unique_ptr<LinearAttentionMixer> mixer(new LinearAttentionMixer(config));
     const std::string attn = prefix + "attn.";
     std::vector<MatrixPart> parts = {{attn + "q_proj.weight", config.q_dim()},

@@ -45,6 +45,7 @@ class Mamba2Mixer final : public SequenceMixer {
     WEIR_RETURN_IF_ERROR(
         loader.Require(kDiscretize, kLinearRecurrence, kMatmul, kRmsNorm, kShortConv, kSkip));
     WEIR_RETURN_IF_ERROR(loader.RequireCudaLimit("state_size", config.state_dim, kMaxCudaRecurrenceDim));
+    WEIR_RETURN_IF_ERROR(loader.RequireRecurrenceFits(config.state_dim, config.head_dim, 1));
     std::unique_ptr<Mamba2Mixer> mixer(new Mamba2Mixer(config));
     const std::string prefix = layer_prefix + "mixer.";
     const int64_t d_model = config.shape.d_model;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cuda/emulator/emulator.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_column.h"
 #include "tests/support/tiny_model.h"
@@ -9,6 +10,7 @@
 namespace weir::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 absl::Status LoadOnDevice(const TinyModelOptions& options) {
@@ -37,6 +39,15 @@ TEST(LoadOnDevice, ASizeBeyondTheKernelsIsNamed) {
   const absl::Status large = LoadOnDevice(performer);
   EXPECT_EQ(large.code(), absl::StatusCode::kFailedPrecondition) << large;
   EXPECT_THAT(std::string(large.message()), HasSubstr("the number of features is 4097"));
+  performer.num_features = 4096;
+  EXPECT_TRUE(LoadOnDevice(performer).ok());
+  emulator::Options().compute_capability = 120;  // 99 KiB of shared memory to a block
+  const absl::Status small_gpu = LoadOnDevice(performer);
+  emulator::ResetOptions();
+  EXPECT_EQ(small_gpu.code(), absl::StatusCode::kFailedPrecondition) << small_gpu;
+  EXPECT_THAT(std::string(small_gpu.message()),
+              AllOf(HasSubstr("the shared memory, in bytes, for states of 4096 x "),
+                    HasSubstr("kernels on cuda:0 take at most 101376; run this model with --device cpu")));
 }
 
 }  // namespace

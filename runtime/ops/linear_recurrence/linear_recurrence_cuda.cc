@@ -1,6 +1,7 @@
 // From views to pointers: the host half of the CUDA column.
 #include "runtime/ops/linear_recurrence/linear_recurrence_cuda.h"
 
+#include "runtime/ops/linear_recurrence/cuda_shared_bytes.h"
 #include "runtime/ops/linear_recurrence/linear_recurrence.h"
 
 namespace weir {
@@ -12,6 +13,20 @@ int64_t StrideOf(const TensorView& view) { return view.empty() ? 0 : view.row_st
 static_assert(kRecurrenceChunk == kChunkTokens && kFoldTokens % kChunkTokens == 0);
 
 }  // namespace
+
+CudaSharedBytes RecurrenceSharedBytes(int64_t state_dim, int64_t head_dim, int64_t queries, Device& device) {
+  WEIR_CHECK(device.backend() == Backend::kCuda);
+  CudaRecurrence shape;
+  shape.state_dim = static_cast<int>(state_dim);
+  shape.head_dim = static_cast<int>(head_dim);
+  shape.queries = static_cast<int>(queries);
+  static_cast<void>(device.stream().native());  // makes its GPU the current one
+  int gpu = 0, available = 0;
+  if (cudaGetDevice(&gpu) != cudaSuccess ||
+      cudaDeviceGetAttribute(&available, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu) != cudaSuccess)
+    static_cast<void>(cudaGetLastError());  // nothing fits then
+  return {static_cast<int64_t>(CudaRecurrenceSharedBytes(shape)), available};
+}
 
 void LinearRecurrenceCuda(const LinearRecurrenceArgs& args, Stream& stream) {
   WEIR_CHECK(stream.backend() == Backend::kCuda);

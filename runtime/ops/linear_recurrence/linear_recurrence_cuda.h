@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace weir {
@@ -40,10 +41,13 @@ struct CudaRecurrence {
 inline constexpr int kMaxCudaStateDim = 4096;
 inline constexpr int kRecurrenceChunk = 64;  // kChunkTokens
 
-// Queues the kernels for num_seqs runs, the longest of max_seq_tokens. A block needs about (2 queries + 5) ·
-// state_dim floats of shared memory; a shape beyond the GPU's limit fails at the stream's next Synchronize.
+// Queues the kernels for num_seqs runs, the longest of max_seq_tokens. A shape beyond the GPU's shared memory
+// fails at the stream's next Synchronize.
 void LaunchCudaRecurrence(const CudaRecurrence& recurrence, int num_seqs, int max_seq_tokens,
                           cudaStream_t stream);
+
+// Bytes of shared memory of the largest block for this shape, whatever the runs and addresses are.
+size_t CudaRecurrenceSharedBytes(const CudaRecurrence& recurrence);
 
 // The part of it that whole chunks as matrix products are: states of at most 128 rows and, with a normaliser,
 // 64 columns. By the shape alone.

@@ -438,6 +438,12 @@ void LaunchTokens(const CudaRecurrence& r, int num_seqs, int max_seq_tokens, Rec
 
 }  // namespace
 
+// Two buffers, and the widest blocks. The kernel of whole chunks needs less than every GPU has.
+size_t CudaRecurrenceSharedBytes(const CudaRecurrence& r) {
+  const int vec = r.state_dim % 4 == 0 && r.head_dim % 4 == 0 ? 4 : 1;
+  return TileOf(r, vec, kMaxStagedTokens).SharedFloats(r.queries) * sizeof(float);
+}
+
 void LaunchCudaRecurrence(const CudaRecurrence& r, int num_seqs, int max_seq_tokens, cudaStream_t stream) {
   if (num_seqs == 0 || max_seq_tokens == 0) return;
   if (max_seq_tokens < kRecurrenceChunk || !RecurrenceHasChunks(r))

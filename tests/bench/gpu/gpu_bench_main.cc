@@ -119,6 +119,10 @@ int Run(const Arguments& arguments) {
 }  // namespace weir::bench
 
 int main(int argc, char** argv) {
+  if (argc == 2 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
+    std::fputs(weir::bench::kUsage, stdout);
+    return 0;
+  }
   weir::bench::Arguments arguments;
   if (!weir::bench::Parse(argc, argv, &arguments)) {
     std::fputs(weir::bench::kUsage, stderr);

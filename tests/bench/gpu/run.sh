@@ -27,6 +27,10 @@ while [ $# -gt 0 ]; do
   esac
 done
 
+case "$seconds" in
+  '' | *[!0-9]*) echo "run.sh: --seconds takes a whole number, not '$seconds'" >&2; exit 2 ;;
+esac
+
 bench=$programs/weir-gpu-bench
 tests=$programs/weir-gpu-test
 for program in "$bench" "$tests"; do
