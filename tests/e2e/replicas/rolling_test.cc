@@ -134,7 +134,7 @@ class EndingStreams {
 
 TEST_P(Rolling, DEP_04_ARollingRestartBreaksNoStreamAndRefusesNoCall) {
   // HAProxy needs 1.6 s to see that a replica leaves; nginx has been told.
-  const absl::Duration delay = GetParam() == "haproxy" ? absl::Seconds(kSlow ? 8 : 3) : absl::ZeroDuration();
+  const absl::Duration delay = GetParam() == "haproxy" ? absl::Seconds(kSlow ? 8 : 4) : absl::ZeroDuration();
   ASSERT_NO_FATAL_FAILURE(StartAll(delay));
   Caller first(proxy_->address()), second(proxy_->address());
   for (int replica = 0; replica < 2; ++replica) {
