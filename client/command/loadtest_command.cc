@@ -61,6 +61,7 @@ std::string ReportText(const std::string& option, const Report& report) {
 LoadtestHooks HooksOf(const LoadtestCommandOptions& options, Context* context) {
   LoadtestHooks hooks;
   hooks.interrupted = [context] { return context->cancel()->cancelled(); };
+  hooks.warn = [](const std::string& text) { Note("weir: warning: " + text); };
   if (options.quiet) return hooks;
   hooks.live = [table = std::make_shared<LiveTable>(CanRedraw())](
                    const std::string& phase, const std::vector<LiveRow>& rows, bool ended) {
@@ -94,6 +95,7 @@ absl::Status RunLoadtestCommand(LoadtestCommandOptions options, Context* context
   context->json = context->json || options.json_file == "-";
   WEIR_RETURN_IF_ERROR(CompleteLoadtestOptions(&options));
   options.run.phase.timeout = context->timeout.value_or(absl::InfiniteDuration());
+  options.run.growth.server = TargetOf(context->server).value_or(context->server);
   ReportFiles files;
   if (context->json) WEIR_RETURN_IF_ERROR(files.Open("--json", "-"));
   const std::vector<std::pair<std::string, std::string>> wanted = {

@@ -6,6 +6,8 @@
 
 #include "client/loadtest/fan_out.h"
 #include "client/loadtest/seeded_draws.h"
+#include "client/loadtest/text_table.h"
+#include "client/rpc_error.h"
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "weir/v1/server_info.pb.h"
@@ -13,12 +15,8 @@
 namespace weir {
 namespace {
 
-constexpr int64_t kLargestPiece = 4096;
-constexpr int64_t kSmallestPiece = 64;
-constexpr int64_t kTurnsWanted = 128;    // between the first position and the last
-constexpr int64_t kLeastWarmRounds = 2;  // of whole pieces, not measured
-constexpr int64_t kWarmShare = 16;
 constexpr int kSampleAttempts = 3;
+constexpr int kIdleAttempts = 25;  // before it begins: turns of traffic that was cancelled may still run
 constexpr absl::Duration kSampleAgain = absl::Milliseconds(200);
 
 // Ids that a prompt of the seed has at these positions of a session.
@@ -39,66 +37,54 @@ absl::Status ContextIsFull(const GrowthOptions& options) {
 }  // namespace
 
 absl::Status CheckGrowthOptions(const GrowthOptions& options) {
-  if (options.sessions < 1) return absl::InvalidArgumentError("growth needs at least one session");
-  if (options.positions.empty()) return absl::InvalidArgumentError("growth needs at least one position");
   if (options.vocab_size < 1)
     return absl::InvalidArgumentError("growth needs the size of the model's vocabulary");
-  int64_t from = 0;
-  for (const int64_t position : options.positions) {
-    const int64_t least = from == 0 ? 1 : from + std::max<int64_t>(options.latency_tokens, 1);
-    if (position < least)
-      return absl::InvalidArgumentError(fmt::format(
-          "positions have to rise, by {} at least, which are generated at each: {} comes after {}",
-          std::max<int64_t>(options.latency_tokens, 1), position, from));
-    from = position;
-  }
-  return absl::OkStatus();
-}
-
-int64_t GrowthPiece(const std::vector<int64_t>& positions) {
-  const int64_t way = positions.back() - positions.front();
-  const int64_t wanted = std::clamp(way / kTurnsWanted, kSmallestPiece, kLargestPiece);
-  return std::max<int64_t>(std::min(wanted, positions.front()), 1);
+  return CheckGrowthWay(options);
 }
 
 // One turn of one session.
 class GrowthPhase::Turn final : public TurnObserver {
  public:
-  Turn(absl::Duration at, LatencyHistogram* gaps, std::function<void(const TurnResult&)> ended)
-      : record_(at), gaps_(gaps), ended_(std::move(ended)) {}
+  Turn(LatencyHistogram* gaps, std::function<void(const TurnResult&)> ended)
+      : gaps_(gaps), ended_(std::move(ended)) {}
   void OnPromptInfo(absl::Duration, int64_t, int64_t) override {}
-  void OnDelta(absl::Duration at, int64_t num_tokens, bool has_text) override {
-    record_.Delta(at, num_tokens, has_text, [this](int64_t gap, int64_t times) {
-      if (gaps_ != nullptr) gaps_->Add(gap, times);
-    });
+  void OnDelta(absl::Duration at, int64_t num_tokens, bool) override {
+    if (num_tokens <= 0) return;
+    if (tokens_ > 0 && gaps_ != nullptr) AddGap(absl::ToInt64Nanoseconds(at - last_), num_tokens);
+    tokens_ += num_tokens;
+    last_ = at;
   }
   void OnEnd(absl::Duration, const TurnResult& end) override {
     const std::function<void(const TurnResult&)> ended = std::move(ended_);
     ended(end);  // this may be gone now
   }
-  int64_t tokens() const { return record_.tokens(); }
+  int64_t tokens() const { return tokens_; }
 
   std::unique_ptr<RunningTurn> handle;
 
  private:
-  TurnRecord record_;
+  // Shared evenly, to the nanosecond.
+  void AddGap(int64_t gap, int64_t num_tokens) {
+    const int64_t rest = gap % num_tokens;
+    gaps_->Add(gap / num_tokens, num_tokens - rest);
+    if (rest > 0) gaps_->Add(gap / num_tokens + 1, rest);
+  }
+
   LatencyHistogram* const gaps_;
   std::function<void(const TurnResult&)> ended_;
+  int64_t tokens_ = 0;
+  absl::Duration last_;
 };
 
 GrowthPhase::GrowthPhase(GrowthOptions options, Loop* loop, Transport* transport)
     : options_(std::move(options)),
-      piece_(options_.piece > 0 ? options_.piece : GrowthPiece(options_.positions)),
-      warm_rounds_(std::max(kLeastWarmRounds, options_.shape.paged
-                                                  ? 0
-                                                  : (options_.positions.back() - options_.positions.front()) /
-                                                        piece_ / kWarmShare)),
+      plan_(PlanGrowth(options_)),
       loop_(loop),
       transport_(transport),
-      pool_(options_.model, loop, transport) {
-  figures_.sessions = options_.sessions;
+      pool_(options_.model, loop, transport),
+      others_(options_.model) {
+  figures_.way = options_;
   figures_.by_append = options_.by_append;
-  figures_.last_position = options_.positions.back();
 }
 
 GrowthPhase::~GrowthPhase() { *alive_ = false; }
@@ -125,17 +111,38 @@ void GrowthPhase::Then(void (GrowthPhase::*step)()) {
 void GrowthPhase::StopWith(int64_t position, const absl::Status& status) {
   if (Stopping()) return;
   const std::string reason = GetErrorDetails(status).reason;
-  figures_.stopped = GrowthStop{position, reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
-                                std::string(status.message()), absl::IsResourceExhausted(status)};
+  figures_.stopped =
+      GrowthStop{position, reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
+                 std::string(status.message()), absl::IsResourceExhausted(status), reason == kConnectionLost};
 }
 
 void GrowthPhase::Begin() {
   positions_.assign(static_cast<size_t>(pool_.size()), 0);
   turns_.resize(positions_.size());
   if (!pool_.refused().ok()) StopWith(0, pool_.refused());
-  // From here on one timer looks at memory until the phase ends.
-  SampleWhileRunning();
-  Then(&GrowthPhase::NextRound);
+  if (Stopping()) return Finish();
+  ReadOthers(kIdleAttempts);
+}
+
+void GrowthPhase::ReadOthers(int attempts) {
+  transport_->GetServerInfo(kShortCall, [this, attempts](absl::Duration at, const absl::Status& status,
+                                                         const v1::ServerInfo& info) {
+    if (attempts > 1 && !Stopping() && (!status.ok() || OtherClients::Busy(info))) {
+      loop_->At(at + kSampleAgain, [this, attempts] { ReadOthers(attempts - 1); });
+      return;
+    }
+    const absl::StatusOr<MemorySample> sample = status.ok() ? ReadWitnesses(info, options_.model) : status;
+    if (!sample.ok()) {
+      StopWith(0, sample.status());
+      return Finish();
+    }
+    others_.Begin(info);
+    figures_.others_arena =
+        std::max<int64_t>(sample->arena - options_.sessions * options_.shape.fixed_bytes, 0);
+    // From here on one timer looks at memory until the phase ends.
+    SampleWhileRunning();
+    Then(&GrowthPhase::NextRound);
+  });
 }
 
 // --- the way to the next position ---
@@ -143,9 +150,8 @@ void GrowthPhase::Begin() {
 void GrowthPhase::NextRound() {
   const int64_t target = options_.positions[mark_];
   const int64_t left = target - positions_.front();
-  const int64_t tokens = std::min(piece_, left);
+  const int64_t tokens = std::min(plan_.piece, left);
   if (tokens <= 0) return AtPosition();
-  if (first_position_passed_ && tokens == piece_) ++full_rounds_;
   // A session that has nothing yet needs a token to go on from.
   const int64_t prompt = options_.by_append ? tokens : positions_.front() == 0 ? 1 : 0;
   RunTurns(prompt, tokens - prompt, nullptr, [this] { AfterRound(); });
@@ -169,9 +175,8 @@ void GrowthPhase::MeasureLatency() {
 }
 
 void GrowthPhase::AfterLatency() {
-  point_.itl_ms = gaps_.Summary(1e6);
+  if (gaps_.count() > 0) point_.itl = TimePerToken{gaps_.Summary(1e6), gaps_.Quantile(1, 10) / 1e6};
   figures_.points.push_back(point_);
-  first_position_passed_ = true;
   ++mark_;
   SampleAtRest(kSampleAttempts, [this] {
     if (mark_ == options_.positions.size()) return Finish();
@@ -210,7 +215,7 @@ void GrowthPhase::StartTurn(int64_t index, int64_t prompt, int64_t generate, Lat
   request.max_tokens = generate;
   request.seed = options_.seed;
   auto& turn = turns_[static_cast<size_t>(index)];
-  turn = std::make_unique<Turn>(loop_->Now(), gaps, [=, this, done = std::move(done)](const TurnResult& end) {
+  turn = std::make_unique<Turn>(gaps, [=, this, done = std::move(done)](const TurnResult& end) {
     EndTurn(index, position + prompt + generate, end);
     done();
   });
@@ -220,7 +225,10 @@ void GrowthPhase::StartTurn(int64_t index, int64_t prompt, int64_t generate, Lat
 void GrowthPhase::EndTurn(int64_t index, int64_t expected, const TurnResult& end) {
   turns_[static_cast<size_t>(index)].reset();
   int64_t& position = positions_[static_cast<size_t>(index)];
-  if (!end.status.ok()) return StopWith(position, end.status);
+  if (!end.status.ok()) {
+    turn_failed_ = true;
+    return StopWith(position, end.status);
+  }
   position = end.position;
   if (position == expected) return;
   if (position < expected)  // the only other end of a turn that ignores end-of-sequence ids
@@ -237,29 +245,44 @@ int64_t GrowthPhase::TokensNow() const {
   return std::accumulate(positions_.begin(), positions_.end(), int64_t{0});
 }
 
+int64_t GrowthPhase::LeastPosition() const {
+  return positions_.empty() ? 0 : *std::min_element(positions_.begin(), positions_.end());
+}
+
+// A server that does not answer, or still has a turn in its books that has just ended, is asked again.
 void GrowthPhase::SampleAtRest(int attempts, LoopTask then) {
   transport_->GetServerInfo(
       kShortCall, [this, attempts, then = std::move(then)](absl::Duration at, const absl::Status& status,
                                                            const v1::ServerInfo& info) mutable {
+        const bool again = attempts > 1 && !Stopping();
+        if (again && status.ok() && OtherClients::Busy(info) && !others_.seen())
+          return SampleAgain(attempts, std::move(then));
         absl::StatusOr<MemorySample> sample = status.ok() ? ReadWitnesses(info, options_.model) : status;
-        if (!sample.ok()) {
-          if (attempts > 1 && !Stopping()) {
-            loop_->At(at + kSampleAgain, [this, attempts, then = std::move(then)]() mutable {
-              SampleAtRest(attempts - 1, std::move(then));
-            });
-            return;
-          }
-          StopWith(positions_.empty() ? 0 : positions_.front(), sample.status());
-          return then();
+        if (sample.ok()) {
+          others_.ReadAtRest(info, turn_failed_ ? std::nullopt : std::optional(TokensNow()));
+          TakeSampleAtRest(*std::move(sample), at);
+        } else if (again) {
+          return SampleAgain(attempts, std::move(then));
+        } else {
+          StopWith(LeastPosition(), sample.status());
         }
-        sample->at = at;
-        sample->tokens = TokensNow();
-        sample->at_rest = true;
-        sample->measured = full_rounds_ >= warm_rounds_;
-        rest_ = *sample;
-        figures_.samples.push_back(*sample);
         then();
       });
+}
+
+void GrowthPhase::SampleAgain(int attempts, LoopTask then) {
+  loop_->At(loop_->Now() + kSampleAgain, [this, attempts, then = std::move(then)]() mutable {
+    SampleAtRest(attempts - 1, std::move(then));
+  });
+}
+
+void GrowthPhase::TakeSampleAtRest(MemorySample sample, absl::Duration at) {
+  sample.at = at;
+  sample.tokens = TokensNow();
+  sample.at_rest = true;
+  sample.measured = LeastPosition() >= plan_.measured_from;
+  rest_ = sample;
+  figures_.samples.push_back(sample);
 }
 
 void GrowthPhase::SampleWhileRunning() {
@@ -275,6 +298,7 @@ void GrowthPhase::SampleWhileRunning() {
       if (!running_ || !status.ok()) return;
       absl::StatusOr<MemorySample> sample = ReadWitnesses(info, options_.model);
       if (!sample.ok()) return;
+      others_.ReadWhileRunning(info);
       sample->at = at;
       // What the server has computed since it was last at rest; another client's tokens may be among them.
       const int64_t done = TokensNow();
@@ -310,27 +334,48 @@ void GrowthPhase::ReadAccounting(int64_t count, LoopTask then) {
 void GrowthPhase::Finish() {
   *alive_ = false;
   pool_.DeleteAll([this] {
-    JudgeGrowth(options_.shape, &figures_);
-    if (interrupted_) {
-      figures_.verdict = GrowthVerdict::kUndecided;
-      figures_.why = figures_.failure = "interrupted";
-    } else if (pool_.left_behind() > 0 && figures_.failure.empty()) {
-      figures_.failure = fmt::format("{} sessions could not be deleted: {}", pool_.left_behind(),
-                                     std::string(pool_.why_left().message()));
-    }
+    Conclude();
     loop_->Post(std::move(done_));
   });
 }
 
+void GrowthPhase::Conclude() {
+  figures_.other_clients = others_.Text();
+  JudgeGrowth(&figures_);
+  const std::string lost =
+      fmt::format("the server{} was lost", options_.server.empty() ? "" : " at " + options_.server);
+  if (interrupted_) {
+    JudgeCutShort("interrupted", LeastPosition(), GrowthOutcome::kUndecided, &figures_);
+  } else if (figures_.stopped && figures_.stopped->lost) {
+    figures_.stopped->message = lost;
+    JudgeCutShort(lost, LeastPosition(), GrowthOutcome::kFailed, &figures_);
+  } else if (pool_.left_behind() > 0 && figures_.failure.empty()) {
+    figures_.outcome = GrowthOutcome::kFailed;
+    const std::string why = GetErrorDetails(pool_.why_left()).reason == kConnectionLost
+                                ? lost
+                                : std::string(pool_.why_left().message());
+    figures_.failure =
+        fmt::format("all was measured, but {} sessions could not be deleted: {}", pool_.left_behind(), why);
+  }
+}
+
+absl::Status GrowthPhase::lost() const {
+  if (pool_.lost().ok() || figures_.failure.empty()) return pool_.lost();
+  return MakeError(pool_.lost().code(), GetErrorDetails(pool_.lost()).reason,
+                   fmt::format("{}: growth: {}", options_.model, figures_.failure));
+}
+
 std::vector<LiveRow> GrowthPhase::Live() const {
   LiveRow row;
-  row.what = fmt::format("{}, growth of {} sessions", options_.model, options_.sessions);
-  const int64_t position = positions_.empty() ? 0 : *std::min_element(positions_.begin(), positions_.end());
-  row.progress = fmt::format("position {} of {}", position, options_.positions.back());
-  row.running = std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) { return turn != nullptr; });
-  row.tokens = TokensNow();
+  const auto running =
+      std::count_if(turns_.begin(), turns_.end(), [](const auto& turn) { return turn != nullptr; });
+  int64_t tokens = TokensNow();
   for (const auto& turn : turns_)
-    if (turn != nullptr) row.tokens += turn->tokens();
+    if (turn != nullptr) tokens += turn->tokens();
+  row.line = fmt::format("{} sessions at position {} of {}, {} turns running, {} tokens", options_.sessions,
+                         GroupedNumber(LeastPosition()), GroupedNumber(options_.positions.back()), running,
+                         GroupedNumber(tokens));
+  if (others_.seen()) row.line += fmt::format("; another client works on the server: {}", others_.Text());
   return {row};
 }
 

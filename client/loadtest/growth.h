@@ -9,25 +9,20 @@
 #include <vector>
 
 #include "client/loadtest/growth_figures.h"
+#include "client/loadtest/growth_plan.h"
 #include "client/loadtest/latency_histogram.h"
+#include "client/loadtest/other_clients.h"
 #include "client/loadtest/phase.h"
 #include "client/loadtest/session_pool.h"
 #include "client/loadtest/transport.h"
-#include "client/loadtest/turn_record.h"
 
 namespace weir {
 
-struct GrowthOptions {
-  std::string model;  // its id
-  StateShape shape;
+struct GrowthOptions : GrowthWay {
+  std::string model;   // its id
+  std::string server;  // its address, for messages
   int32_t vocab_size = 0;
-  int64_t context_limit = 0;  // tokens of the longest sequence; 0: no limit
-  int64_t sessions = 16;
-  // Ascending, the first at least 1, each at least latency_tokens above the one before.
-  std::vector<int64_t> positions;
-  bool by_append = true;        // false: the tokens are generated
-  int64_t latency_tokens = 16;  // generated at each position for the latencies there; 0: none
-  int64_t piece = 0;            // tokens of one turn; 0: as GrowthPiece() says
+  bool by_append = true;  // false: the tokens are generated
   uint64_t seed = 0;
   absl::Duration sample_interval = absl::Seconds(1);
 };
@@ -35,17 +30,11 @@ struct GrowthOptions {
 // INVALID_ARGUMENT names what is wrong with the options.
 absl::Status CheckGrowthOptions(const GrowthOptions& options);
 
-// Tokens that a session gets in one turn: small enough for some hundred turns, and so samples, between the
-// first position and the last, and no more than the first position has, so that the warm-up has seen the
-// like.
-int64_t GrowthPiece(const std::vector<int64_t>& positions);
-
 // Every session gets a piece, and when all have it, nothing runs: that is when memory is read for the slopes
 // (a sample at rest). While turns run it is read each sample_interval, for the picture only. At each position
 // a few tokens are generated in all sessions at once: what they move the position by is part of the way to
-// the next one. Measured are the samples behind the first position's latencies and a sixteenth of the rounds
-// that follow, two at least: by then buffers have their sizes, and each thread's heap its fill. (Paged state
-// is exact from its first token on and grows for a short way only: there it is two.)
+// the next one. Measured are the samples from GrowthPlan::measured_from on. Each reading also shows what
+// other clients have had the server do since the sessions were made.
 //
 // The model's context limit, and a refusal, ends the growth for all sessions: turns that run are waited for,
 // memory is read once more, and the sessions are deleted. On the Loop's thread; the transport outlives it.
@@ -61,8 +50,8 @@ class GrowthPhase final : public LoadPhase {
 
   // After `done`.
   const GrowthFigures& figures() const { return figures_; }
-  // OK, or why the server could not be reached any more.
-  const absl::Status& lost() const { return pool_.lost(); }
+  // OK, or that the server could not be reached any more, and what was measured until then.
+  absl::Status lost() const;
 
  private:
   class Turn;
@@ -78,7 +67,9 @@ class GrowthPhase final : public LoadPhase {
   // The growth ends, for the first reason that is given.
   void StopWith(int64_t position, const absl::Status& status);
 
-  void Begin();       // all sessions are there
+  void Begin();  // all sessions are there
+  // What other clients hold already, once nothing runs.
+  void ReadOthers(int attempts);
   void NextRound();   // towards the current position
   void AfterRound();  // at rest
   void AtPosition();  // the accounting of all sessions
@@ -93,14 +84,17 @@ class GrowthPhase final : public LoadPhase {
   void EndTurn(int64_t index, int64_t expected, const TurnResult& end);
   // Reads memory while nothing runs, and then goes on.
   void SampleAtRest(int attempts, LoopTask then);
+  void SampleAgain(int attempts, LoopTask then);
+  void TakeSampleAtRest(MemorySample sample, absl::Duration at);
   void SampleWhileRunning();
   // Of sessions 0 to count - 1.
   void ReadAccounting(int64_t count, LoopTask then);
   int64_t TokensNow() const;
+  int64_t LeastPosition() const;
+  void Conclude();
 
   const GrowthOptions options_;
-  const int64_t piece_;
-  const int64_t warm_rounds_;
+  const GrowthPlan plan_;
   Loop* const loop_;
   Transport* const transport_;
   LoopTask done_;
@@ -112,9 +106,9 @@ class GrowthPhase final : public LoadPhase {
   bool running_ = false;   // turns do
   bool sampling_ = false;  // while turns run
   bool interrupted_ = false;
+  bool turn_failed_ = false;  // so that it is not known what the server has computed for this load test
   int64_t round_target_ = 0;  // tokens of all sessions when the round is over
-  int64_t full_rounds_ = 0;   // that began behind the first position
-  bool first_position_passed_ = false;
+  OtherClients others_;
   std::optional<MemorySample> rest_;  // the latest at rest
   GrowthPoint point_;
   LatencyHistogram gaps_;

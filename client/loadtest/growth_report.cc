@@ -1,5 +1,6 @@
 #include "client/loadtest/growth_report.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/loadtest/report_json.h"
@@ -21,11 +22,22 @@ GrowthObject KnownOrNull(int64_t bytes) { return bytes > 0 ? GrowthObject(bytes)
 
 GrowthObject SlopeJson(const std::optional<Slope>& slope) {
   if (!slope) return nullptr;
+  const auto end = [&](double value) {
+    return slope->has_interval() ? GrowthObject(value) : GrowthObject(nullptr);
+  };
   return {{"bytes_per_token", slope->bytes_per_token},
-          {"low", slope->low},
-          {"high", slope->high},
+          {"low", end(slope->low)},
+          {"high", end(slope->high)},
+          {"exact", slope->exact()},
           {"samples", slope->count},
           {"effective_samples", slope->effective_count}};
+}
+
+GrowthObject TimePerTokenJson(const std::optional<TimePerToken>& itl) {
+  if (!itl) return nullptr;
+  GrowthObject json = DistributionJson(itl->ms);
+  json["p10"] = itl->p10_ms;
+  return json;
 }
 
 GrowthObject PointJson(const GrowthPoint& point) {
@@ -38,7 +50,7 @@ GrowthObject PointJson(const GrowthPoint& point) {
           {"process_anonymous_bytes", KnownOrNull(sample.anonymous)},
           {"device_bytes", ValueOrNull(sample.device)},
           {"tokens", sample.tokens},
-          {"itl_ms", DistributionJson(point.itl_ms)}};
+          {"itl_ms", TimePerTokenJson(point.itl)}};
 }
 
 GrowthObject SampleJson(const MemorySample& sample) {
@@ -53,17 +65,53 @@ GrowthObject SampleJson(const MemorySample& sample) {
           {"device", ValueOrNull(sample.device)}};
 }
 
-std::string SlopeCell(const std::optional<Slope>& slope, double Slope::*part) {
-  return slope ? fmt::format("{:.3f}", *slope.*part) : "-";
+std::string ItlCell(const std::optional<TimePerToken>& itl, double Distribution::*part) {
+  return itl ? ShortNumber(itl->ms.*part) : "-";
 }
 
 std::string Mebibytes(int64_t bytes) {
   return bytes > 0 ? fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)) : "-";
 }
 
-std::vector<std::string> SlopeCells(const std::string& witness, const std::optional<Slope>& slope) {
-  return {"  " + witness, SlopeCell(slope, &Slope::bytes_per_token), SlopeCell(slope, &Slope::low),
-          SlopeCell(slope, &Slope::high), slope ? fmt::format("{}", slope->count) : "0"};
+std::vector<std::string> SlopeCells(const std::string& witness, const std::optional<Slope>& slope,
+                                    size_t samples) {
+  const std::string count = fmt::format("{}", samples);
+  if (!slope) return {"  " + witness, "-", "-", "-", count};
+  const std::string value = fmt::format("{:.3f}", slope->bytes_per_token);
+  if (slope->exact()) return {"  " + witness, value, "exact", "exact", count};
+  if (!slope->has_interval()) return {"  " + witness, value, "too few", "too few", count};
+  return {"  " + witness, value, fmt::format("{:.3f}", slope->low), fmt::format("{:.3f}", slope->high),
+          count};
+}
+
+std::string SlopeTable(const GrowthFigures& figures) {
+  const auto measured =
+      static_cast<size_t>(std::count_if(figures.samples.begin(), figures.samples.end(),
+                                        [](const MemorySample& sample) { return sample.measured; }));
+  const WitnessSlopes& slopes = figures.slopes;
+  std::vector<std::vector<std::string>> rows = {
+      {"  bytes per token and session", "slope", "95 % low", "95 % high", "samples"},
+      {"  expected from the shapes", fmt::format("{:.3f}", figures.expected_bytes_per_token), "", "", ""},
+      SlopeCells("accounting, one session", figures.session_slope, figures.accounted.size()),
+      SlopeCells("arena", slopes.arena, measured),
+      SlopeCells("process, anonymous", slopes.anonymous, measured),
+      SlopeCells("process, resident", slopes.resident, measured),
+      SlopeCells("process, proportional", slopes.proportional, measured)};
+  if (slopes.device) rows.push_back(SlopeCells("device", slopes.device, measured));
+  return TextTable(rows);
+}
+
+// So that a verdict is seen before it is read.
+std::string_view VerdictMark(GrowthOutcome outcome) {
+  switch (outcome) {
+    case GrowthOutcome::kPassed:
+      return "[ok]";
+    case GrowthOutcome::kUndecided:
+      return "[??]";
+    case GrowthOutcome::kFailed:
+      break;
+  }
+  return "[!!]";
 }
 
 }  // namespace
@@ -76,7 +124,7 @@ nlohmann::ordered_json GrowthJson(const GrowthFigures& figures) {
     stopped = {{"position", figures.stopped->position},
                {"reason", figures.stopped->reason},
                {"message", figures.stopped->message}};
-  return {{"sessions", figures.sessions},
+  return {{"sessions", figures.way.sessions},
           {"how", figures.by_append ? "append" : "generate"},
           {"points", std::move(points)},
           {"samples", std::move(samples)},
@@ -90,7 +138,10 @@ nlohmann::ordered_json GrowthJson(const GrowthFigures& figures) {
           {"judged", figures.process_witness},
           {"expected_bytes_per_token", figures.expected_bytes_per_token},
           {"verdict", GrowthVerdictName(figures.verdict)},
+          {"outcome", GrowthOutcomeName(figures.outcome)},
           {"why", figures.why},
+          {"other_clients",
+           figures.other_clients.empty() ? GrowthObject(nullptr) : GrowthObject(figures.other_clients)},
           {"stopped", std::move(stopped)}};
 }
 
@@ -103,32 +154,23 @@ nlohmann::ordered_json BreakEvenJson(const std::vector<BreakEven>& break_even) {
 
 std::string GrowthText(const std::string& model, const GrowthFigures& figures) {
   std::vector<std::vector<std::string>> rows = {{"POSITION", "SESSION bytes", "ARENA MiB", "RSS MiB",
-                                                 "PSS MiB", "ANON MiB", "DEVICE MiB", "ITL p50", "p99"}};
+                                                 "PSS MiB", "ANON MiB", "DEVICE MiB", "ITL mean", "p10",
+                                                 "p90", "p99"}};
   for (const GrowthPoint& point : figures.points)
     rows.push_back({fmt::format("{}", point.position), fmt::format("{}", point.session_bytes),
                     Mebibytes(point.sample.arena), Mebibytes(point.sample.resident),
                     Mebibytes(point.sample.proportional), Mebibytes(point.sample.anonymous),
-                    Mebibytes(point.sample.device.value_or(0)), PartText(point.itl_ms, &Distribution::p50),
-                    PartText(point.itl_ms, &Distribution::p99)});
-  std::string text = fmt::format("{}: {} sessions grown by {}; ITL in ms, all of them generating\n", model,
-                                 figures.sessions, figures.by_append ? "append" : "generate");
-  text += TextTable(rows);
-  std::vector<std::vector<std::string>> slopes = {
-      {"  bytes per token and session", "slope", "95 % low", "95 % high", "samples"}};
-  slopes.push_back(
-      {"  expected from the shapes", fmt::format("{:.3f}", figures.expected_bytes_per_token), "", "", ""});
-  slopes.push_back(SlopeCells("accounting, one session", figures.session_slope));
-  slopes.push_back(SlopeCells("arena", figures.slopes.arena));
-  slopes.push_back(SlopeCells("process, anonymous", figures.slopes.anonymous));
-  slopes.push_back(SlopeCells("process, resident", figures.slopes.resident));
-  slopes.push_back(SlopeCells("process, proportional", figures.slopes.proportional));
-  if (figures.slopes.device) slopes.push_back(SlopeCells("device", figures.slopes.device));
-  text += TextTable(slopes);
-  if (figures.stopped)
+                    Mebibytes(point.sample.device.value_or(0)), ItlCell(point.itl, &Distribution::mean),
+                    point.itl ? ShortNumber(point.itl->p10_ms) : "-", ItlCell(point.itl, &Distribution::p90),
+                    ItlCell(point.itl, &Distribution::p99)});
+  std::string text = fmt::format("{}: {} sessions grown by {}; ITL: ms per token, all of them generating\n",
+                                 model, figures.way.sessions, figures.by_append ? "append" : "generate");
+  text += TextTable(rows) + SlopeTable(figures);
+  if (figures.stopped && !figures.stopped->lost)
     text += fmt::format("  ended at position {}: {} ({})\n", figures.stopped->position,
                         figures.stopped->message, figures.stopped->reason);
-  text += fmt::format("  verdict: {} ({})\n", GrowthVerdictName(figures.verdict), figures.why);
-  return text;
+  return text + fmt::format("  {} verdict: {}: {}\n", VerdictMark(figures.outcome),
+                            GrowthVerdictName(figures.verdict), figures.why);
 }
 
 std::string BreakEvenText(const std::string& model, int64_t fixed_bytes,

@@ -49,6 +49,9 @@ std::string Printable(std::string text) {
   return text;
 }
 
+// A phase that is no traffic has no columns.
+bool SaysItItself(const std::vector<LiveRow>& rows) { return rows.size() == 1 && !rows[0].line.empty(); }
+
 std::string Cut(const std::string& text, size_t width) {
   if (text.size() <= width) return text;
   return text.substr(0, width - 2) + "..";
@@ -89,6 +92,12 @@ std::vector<LiveCells> Fitted(std::vector<LiveCells> table, size_t columns, size
 std::string LiveTable::Redraw(const std::string& phase, const std::vector<LiveRow>& rows, bool ended,
                               const TerminalSize& size) {
   const auto columns = static_cast<size_t>(std::max(size.columns, kLeastColumns));
+  if (SaysItItself(rows)) {
+    const std::string over = lines_on_screen_ > 0 ? fmt::format(kOverTheLast, lines_on_screen_) : "";
+    lines_on_screen_ = ended ? 0 : 1;
+    phase_ = phase;
+    return over + Cut(Printable(fmt::format("{}: {}", phase, rows[0].line)), columns - 1) + "\n";
+  }
   // A line each for the phase, for what the columns are, and for the cursor.
   const auto most = static_cast<size_t>(std::max(size.rows, kLeastRows + 1) - kLeastRows);
   const size_t shown = rows.size() <= most ? rows.size() : most - 1;
@@ -116,6 +125,8 @@ std::string LiveTable::Draw(const std::string& phase, const std::vector<LiveRow>
   if (phase != phase_) next_line_ = now;
   phase_ = phase;
   next_line_ += kLineInterval;
+  if (SaysItItself(rows))
+    return Printable(fmt::format("{}: {}{}", phase, rows[0].line, ended ? "; done" : "")) + "\n";
   std::string text;
   for (const LiveRow& row : rows)
     text += fmt::format(

@@ -21,6 +21,8 @@ struct LiveRow {
   double tokens_per_second = -1;  // of the last second; negative: none yet, here and below
   double ttft_ms = -1;            // medians so far
   double itl_ms = -1;
+  // Of a phase that is no traffic: all there is to say, in place of everything above.
+  std::string line = {};
 };
 
 // All on the Loop's thread; used once.

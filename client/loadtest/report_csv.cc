@@ -97,15 +97,30 @@ void AddGrowthColumns(std::vector<CsvColumn>* columns) {
       add(fmt::format("{}_bytes_per_token{}", witness, part),
           [of, member = member](const GrowthFigures& figures) {
             const std::optional<Slope> slope = of(figures);
-            return slope ? fmt::format("{}", (*slope).*member) : "";
+            const bool told = slope && (member == &Slope::bytes_per_token || slope->has_interval());
+            return told ? fmt::format("{}", (*slope).*member) : "";
           });
   };
-  add("growth_sessions", [](const GrowthFigures& figures) { return fmt::format("{}", figures.sessions); });
+  add("growth_sessions",
+      [](const GrowthFigures& figures) { return fmt::format("{}", figures.way.sessions); });
   add("growth_position", [](const GrowthFigures& figures) {
     return figures.points.empty() ? "" : fmt::format("{}", figures.points.back().position);
   });
+  const auto add_itl = [&](const std::string& part, std::function<double(const TimePerToken&)> of) {
+    add(fmt::format("growth_itl_{}_ms", part), [of](const GrowthFigures& figures) {
+      const bool timed = !figures.points.empty() && figures.points.back().itl;
+      return timed ? fmt::format("{}", of(*figures.points.back().itl)) : "";
+    });
+  };
+  add_itl("mean", [](const TimePerToken& itl) { return itl.ms.mean; });
+  add_itl("p10", [](const TimePerToken& itl) { return itl.p10_ms; });
+  add_itl("p90", [](const TimePerToken& itl) { return itl.ms.p90; });
+  add_itl("p99", [](const TimePerToken& itl) { return itl.ms.p99; });
   add("growth_verdict",
       [](const GrowthFigures& figures) { return std::string(GrowthVerdictName(figures.verdict)); });
+  add("growth_outcome",
+      [](const GrowthFigures& figures) { return std::string(GrowthOutcomeName(figures.outcome)); });
+  add("growth_other_clients", [](const GrowthFigures& figures) { return figures.other_clients; });
   add("growth_stopped_with",
       [](const GrowthFigures& figures) { return figures.stopped ? figures.stopped->reason : ""; });
   add("expected_bytes_per_token",

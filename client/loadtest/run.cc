@@ -134,6 +134,7 @@ class LoadtestRun {
     report.limits = LimitsOf(options_.phase.limits);
     for (const v1::Model& model : models_) report.models.push_back(Described(model));
     FindBreakEvens(&report.models);
+    WarnOfGrowth(options_.growth, report.models, hooks_);
     if (options_.traffic) RunTraffic();
     for (size_t m = 0; m < models_.size(); ++m) RunGrowthAndCapacity(models_[m], &report.models[m]);
     report.seconds = absl::ToDoubleSeconds(loop_->Now() - start);
@@ -335,6 +336,9 @@ absl::StatusOr<std::vector<v1::Model>> ChooseModels(const LoadtestOptions& optio
 
 absl::Status VerdictOf(const Report& report) {
   if (report.failures.empty()) return absl::OkStatus();
+  if (IsUndecided(report))
+    return MakeError(absl::StatusCode::kFailedPrecondition, kLoadtestUndecided,
+                     fmt::format("the load test is undecided: {}", fmt::join(report.failures, "; ")));
   return MakeError(absl::StatusCode::kFailedPrecondition, kLoadtestFailed,
                    fmt::format("the load test did not pass: {}", fmt::join(report.failures, "; ")));
 }

@@ -22,7 +22,9 @@
 namespace weir {
 
 inline constexpr std::string_view kLoadtestFailed = "LOADTEST_FAILED";  // the reason of a verdict
-inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";   // as the server says it
+// Likewise, where nothing was found against the server, and too little for it.
+inline constexpr std::string_view kLoadtestUndecided = "LOADTEST_UNDECIDED";
+inline constexpr std::string_view kModelNotFound = "MODEL_NOT_FOUND";  // as the server says it
 
 struct WeightedModel {
   std::string name;
@@ -60,6 +62,8 @@ struct LoadtestHooks {
   // Twice a second while a phase runs, and once at its end.
   std::function<void(const std::string& phase, const std::vector<LiveRow>& rows, bool ended)> live =
       [](const std::string&, const std::vector<LiveRow>&, bool) {};
+  // Before anything is measured: what will not come of it, and what to do.
+  std::function<void(const std::string& text)> warn = [](const std::string&) {};
 };
 
 struct LoadtestOutcome {
@@ -85,7 +89,7 @@ absl::StatusOr<v1::ServerInfo> AskServer(Loop* loop, Transport* transport,
 absl::StatusOr<std::vector<v1::Model>> ChooseModels(const LoadtestOptions& options,
                                                     const v1::ServerInfo& info);
 
-// OK, or `report.failures` in one sentence (kLoadtestFailed).
+// OK, or `report.failures` in one sentence (kLoadtestFailed or kLoadtestUndecided).
 absl::Status VerdictOf(const Report& report);
 
 }  // namespace weir

@@ -1,5 +1,6 @@
 #include "client/loadtest/run_growth.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "client/loadtest/capacity.h"
@@ -36,6 +37,25 @@ absl::Status RunCapacity(int32_t vocab_size, uint64_t seed, const LoadtestHooks&
   if (!phase.figures().failure.empty())
     failures->push_back(fmt::format("{}: capacity: {}", report->name, phase.figures().failure));
   return phase.lost();
+}
+
+void WarnOfGrowth(const GrowthOptions& options, const std::vector<ModelReport>& models,
+                  const LoadtestHooks& hooks) {
+  if (options.positions.empty()) return;
+  for (const ModelReport& model : models) {
+    GrowthWay way = options;
+    way.shape = ShapeOf(model);
+    if (const std::string text = GrowthWarning(way); !text.empty())
+      hooks.warn(fmt::format("{}: {}", model.name, text));
+  }
+}
+
+bool IsUndecided(const Report& report) {
+  const auto undecided =
+      std::count_if(report.models.begin(), report.models.end(), [](const ModelReport& model) {
+        return model.growth && model.growth->outcome == GrowthOutcome::kUndecided;
+      });
+  return undecided > 0 && undecided == static_cast<std::ptrdiff_t>(report.failures.size());
 }
 
 void FindBreakEvens(std::vector<ModelReport>* models) {

@@ -19,6 +19,13 @@ absl::Status RunGrowth(GrowthOptions options, int32_t vocab_size, const Loadtest
 absl::Status RunCapacity(int32_t vocab_size, uint64_t seed, const LoadtestHooks& hooks, Loop* loop,
                          Transport* transport, ModelReport* report, std::vector<std::string>* failures);
 
+// Before the first of them: of each model for which `options` cannot lead to a verdict.
+void WarnOfGrowth(const GrowthOptions& options, const std::vector<ModelReport>& models,
+                  const LoadtestHooks& hooks);
+
+// Whether all that keeps the run from passing is growth on which nothing was decided.
+bool IsUndecided(const Report& report);
+
 // Of every model of constant state against every one whose state grows, from the shapes alone.
 void FindBreakEvens(std::vector<ModelReport>* models);
 

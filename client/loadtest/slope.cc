@@ -95,6 +95,8 @@ absl::StatusOr<Slope> FitSlope(std::span<const SlopePoint> points) {
     xy += dx * (point.y - first.y - mean_y);
   }
   Slope slope;
+  slope.flat =
+      std::all_of(points.begin(), points.end(), [&](const SlopePoint& point) { return point.y == first.y; });
   slope.count = static_cast<int64_t>(points.size());
   slope.span = most->x - least->x;
   if (slope.span <= 0) return absl::InvalidArgumentError("all points of the slope are at the same token");

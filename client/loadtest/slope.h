@@ -8,6 +8,9 @@
 
 namespace weir {
 
+// Residuals of fewer points than these say little about what lies beside a line.
+inline constexpr int64_t kLeastIntervalCount = 10;
+
 struct SlopePoint {
   double x = 0;  // tokens
   double y = 0;  // bytes
@@ -26,6 +29,13 @@ struct Slope {
   // The 95 % interval, two-sided: the true slope is above `high` in one case of forty.
   double low = 0;
   double high = 0;
+  bool flat = false;     // all points have the same y
+  bool counted = false;  // y is what somebody counts to the byte, and no measurement; for the caller to set
+
+  // What is counted and does not move is so, however few readings there are.
+  bool exact() const { return counted && flat; }
+  // Whether `low` and `high` say anything.
+  bool has_interval() const { return exact() || count >= kLeastIntervalCount; }
 };
 
 // Ordinary least squares. The standard error and the degrees of freedom are those of effective_count points,

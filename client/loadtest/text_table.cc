@@ -36,4 +36,11 @@ std::string PartText(const Distribution& values, double Distribution::*part) {
   return values.count == 0 ? "-" : ShortNumber(values.*part);
 }
 
+std::string GroupedNumber(int64_t number) {
+  std::string text = fmt::format("{}", number < 0 ? -number : number);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return number < 0 ? "-" + text : text;
+}
+
 }  // namespace weir

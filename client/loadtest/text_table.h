@@ -1,6 +1,7 @@
 // TextTable: columns as wide as what is in them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,8 @@ std::string TextTable(const std::vector<std::vector<std::string>>& rows);
 std::string ShortNumber(double value);
 // Of a distribution of nothing: "-".
 std::string PartText(const Distribution& values, double Distribution::*part);
+
+// "1,234,567"
+std::string GroupedNumber(int64_t number);
 
 }  // namespace weir

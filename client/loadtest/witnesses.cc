@@ -44,6 +44,7 @@ absl::StatusOr<MemorySample> ReadWitnesses(const v1::ServerInfo& info, const std
 WitnessSlopes FitWitnesses(const std::vector<MemorySample>& samples) {
   WitnessSlopes slopes;
   slopes.arena = FitOne(samples, [](const MemorySample& s) { return std::optional(s.arena); });
+  if (slopes.arena) slopes.arena->counted = true;
   slopes.resident = FitOne(samples, [](const MemorySample& s) { return Known(s.resident); });
   slopes.proportional = FitOne(samples, [](const MemorySample& s) { return Known(s.proportional); });
   slopes.anonymous = FitOne(samples, [](const MemorySample& s) { return Known(s.anonymous); });

@@ -65,7 +65,12 @@ TEST_F(GrowthOfServer, ConstantStateDoesNotMoveInAccountingAndArena) {
     const json& growth = run.growth();
     EXPECT_EQ(growth.at("how"), how);
     EXPECT_EQ(growth.at("verdict"), "undecided") << growth.at("why");
-    EXPECT_THAT(growth.at("why").get<std::string>(), HasSubstr("more tokens, over all sessions"));
+    EXPECT_THAT(growth.at("why").get<std::string>(),
+                HasSubstr("; for a verdict use --positions 500,1000,2500,"));
+    EXPECT_EQ(growth.at("other_clients"), nullptr)
+        << "what a server counts of this load test is all there is";
+    EXPECT_THAT(run.output, HasSubstr("weir: warning: linear: "));
+    EXPECT_THAT(run.output, HasSubstr("weir: the load test is undecided: linear: growth: "));
     EXPECT_EQ(run.exit, 1) << "what is not proven does not pass";
     EXPECT_EQ(growth.at("slope").at("session").at("high"), 0);
     EXPECT_EQ(growth.at("slope").at("arena").at("high"), 0);
@@ -76,7 +81,8 @@ TEST_F(GrowthOfServer, ConstantStateDoesNotMoveInAccountingAndArena) {
       EXPECT_EQ(point.at("session_bytes"), bytes);
       EXPECT_EQ(point.at("arena_bytes"), 8 * bytes);
       EXPECT_EQ(point.at("tokens"), 8 * point.at("position").get<int64_t>());
-      EXPECT_EQ(point.at("itl_ms").at("count"), 8 * 15);
+      EXPECT_LE(point.at("itl_ms").at("count"), 8 * 15)
+          << "less than all where tokens shared a first message";
     }
     EXPECT_EQ(FreeSlots("linear"), 8);
   }

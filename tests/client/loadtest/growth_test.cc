@@ -7,17 +7,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "client/loadtest/growth_report.h"
+#include "runtime/base/error.h"
 #include "tests/client/loadtest/simulated_loop.h"
 #include "tests/client/loadtest/simulated_server.h"
 
 namespace weir {
 namespace {
 
-using ::testing::ElementsAre;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::SimulatedLoop;
 using testing::SimulatedServer;
 using testing::SimulatedServerOptions;
+using ::testing::StartsWith;
 
 class Growth : public ::testing::Test {
  protected:
@@ -86,14 +92,35 @@ TEST_F(Growth, LatenciesAreThoseOfThePosition) {
   ASSERT_EQ(figures.points.size(), 3u);
   const double expected[] = {0.6, 1.5, 4.5};
   for (size_t i = 0; i < 3; ++i) {
-    const Distribution& itl = figures.points[i].itl_ms;
+    ASSERT_TRUE(figures.points[i].itl);
+    const Distribution& itl = figures.points[i].itl->ms;
     EXPECT_EQ(itl.count, 4 * 4) << "a session's first token has no gap before it";
-    EXPECT_DOUBLE_EQ(itl.p50, expected[i]);
+    EXPECT_DOUBLE_EQ(itl.mean, expected[i]);
+    EXPECT_DOUBLE_EQ(figures.points[i].itl->p10_ms, expected[i]);
     EXPECT_DOUBLE_EQ(itl.max, expected[i]);
   }
   options_.latency_tokens = 0;
-  EXPECT_EQ(Run().points[1].itl_ms.count, 0);
+  EXPECT_EQ(Run().points[1].itl, std::nullopt);
   EXPECT_EQ(server_->tokens, 4 * 40'000);
+}
+
+// However the tokens are packed, the time of one is the same; in a single message there is no time.
+TEST_F(Growth, TheTimePerTokenDoesNotHangOnMessages) {
+  for (const int64_t packed : {1, 3, 8, 16}) {
+    server_options_.tokens_per_message = packed;
+    const GrowthFigures& figures = Run();
+    for (const GrowthPoint& point : figures.points) {
+      EXPECT_EQ(point.itl.has_value(), packed < 16) << packed;
+      if (!point.itl) continue;
+      EXPECT_EQ(point.itl->ms.count, 4 * (16 - packed));
+      EXPECT_DOUBLE_EQ(point.itl->ms.mean, 2) << packed;
+      EXPECT_DOUBLE_EQ(point.itl->ms.p50, 2);
+      EXPECT_DOUBLE_EQ(point.itl->p10_ms, 2);
+    }
+    const nlohmann::ordered_json json = GrowthJson(figures)["points"][0]["itl_ms"];
+    EXPECT_EQ(json.is_null(), packed == 16) << "not measured is not 0";
+    if (packed == 16) EXPECT_THAT(GrowthText("m", figures), ContainsRegex("\n1000 .* - +- +- +- +-\n"));
+  }
 }
 
 // Turns of one size, the first ones not measured, and nothing running when memory is read for the slopes.
@@ -112,6 +139,30 @@ TEST_F(Growth, SamplesAtRestAreThePointsOfTheSlopes) {
   EXPECT_GT(measured, 115);
   EXPECT_EQ(figures.slopes.anonymous->count, measured);
   EXPECT_EQ(figures.slopes.anonymous->span, 4 * (40'000 + options_.latency_tokens) - first);
+}
+
+TEST_F(Growth, IsMeasuredAsItsPlanSays) {
+  struct Way {
+    std::vector<int64_t> positions;
+    int64_t latency_tokens, piece;
+  };
+  const Way ways[] = {{{1000, 10'000, 40'000}, 16, 0},
+                      {{1000, 40'000}, 0, 700},
+                      {{5, 3000}, 16, 0},
+                      {{1000, 1064, 1128, 1192, 1256, 3000}, 16, 64},
+                      {{1000, 1100}, 16, 0},
+                      {{100, 200, 40'000}, 5, 1999}};
+  for (const Way& way : ways) {
+    options_.positions = way.positions;
+    options_.latency_tokens = way.latency_tokens;
+    options_.piece = way.piece;
+    const GrowthFigures& figures = Run();
+    const auto measured = std::count_if(figures.samples.begin(), figures.samples.end(),
+                                        [](const MemorySample& sample) { return sample.measured; });
+    const GrowthPlan plan = PlanGrowth(options_);
+    EXPECT_EQ(plan.samples, measured) << way.positions.size() << " " << way.piece;
+    if (measured >= 3) EXPECT_EQ(plan.span, figures.slopes.anonymous->span) << way.piece;
+  }
 }
 
 TEST_F(Growth, MemoryIsReadEverySecondWhileLongTurnsRun) {
@@ -160,7 +211,7 @@ TEST_F(Growth, NoiseAndOneStepAreNoLeakGivenTokensEnough) {
   options_.positions = {1000, 20'000};
   const GrowthFigures& few = Run();
   EXPECT_EQ(few.verdict, GrowthVerdict::kUndecided);
-  EXPECT_THAT(few.failure, HasSubstr("more tokens"));
+  EXPECT_THAT(few.failure, HasSubstr("for a verdict use --positions 1000,20000,"));
 }
 
 TEST_F(Growth, ASessionThatGrowsInTheAccountingFails) {
@@ -243,20 +294,111 @@ TEST_F(Growth, AnInterruptAtAnyTimeLeavesNoSession) {
         phase->Interrupt();
       });
     });
-    EXPECT_EQ(figures.failure, "interrupted") << when;
+    EXPECT_THAT(figures.failure, StartsWith("interrupted with the sessions at position ")) << when;
+    EXPECT_THAT(figures.failure, HasSubstr(" of 40,000: no verdict; ")) << when;
     EXPECT_TRUE(server_->sessions.empty()) << when;
     EXPECT_LT(server_->tokens, 4 * 40'000);
   }
 }
 
-TEST_F(Growth, AServerThatIsLostEndsItWithTheReason) {
-  const GrowthFigures& figures = Run([this](SimulatedServer* server, GrowthPhase*) {
-    loop_.At(loop_.Now() + absl::Milliseconds(200), [server] { server->lost = true; });
-  });
+TEST_F(Growth, AServerThatIsLostIsNamedWithWhatWasMeasured) {
+  options_.server = "here:7070";
+  const auto lose_after = [&](absl::Duration when) -> const GrowthFigures& {
+    return Run([this, when](SimulatedServer* server, GrowthPhase*) {
+      loop_.At(loop_.Now() + when, [server] { server->lost = true; });
+    });
+  };
+  const GrowthFigures& figures = lose_after(absl::Milliseconds(200));
   ASSERT_TRUE(figures.stopped.has_value());
-  EXPECT_EQ(figures.stopped->reason, "UNAVAILABLE");
+  EXPECT_EQ(figures.stopped->reason, "CONNECTION_LOST");
+  EXPECT_EQ(figures.stopped->message, "the server at here:7070 was lost");
   EXPECT_FALSE(figures.stopped->refusal);
-  EXPECT_THAT(figures.failure, HasSubstr("the server is gone"));
+  EXPECT_EQ(figures.outcome, GrowthOutcome::kFailed);
+  EXPECT_EQ(
+      figures.why,
+      "the server at here:7070 was lost with the sessions at position 8,008 of 40,000: no verdict; measured: "
+      "position 1,000; not measured: positions 10,000 and 40,000");
+  EXPECT_EQ(figures.failure, figures.why);
+  EXPECT_EQ(std::string(phase_->lost().message()), "m: growth: " + figures.why);
+  EXPECT_EQ(GetErrorDetails(phase_->lost()).reason, "CONNECTION_LOST");
+  const std::string text = GrowthText("m", figures);
+  EXPECT_THAT(text, HasSubstr("[!!] verdict: undecided: the server at here:7070 was lost"));
+  for (const char* raw : {"Socket closed", "last generated token", "give no slope"})
+    EXPECT_THAT(text, Not(HasSubstr(raw)));
+  EXPECT_EQ(
+      lose_after(absl::ZeroDuration()).why,
+      "the server at here:7070 was lost with the sessions at position 0 of 40,000: no verdict; nothing was "
+      "measured");
+}
+
+// Sessions that come, tokens of another model, turns without a session: each takes memory of the process.
+TEST_F(Growth, WhatAnotherClientTakesIsNotCalledGrowth) {
+  using Others = std::function<void(int64_t readings, v1::ServerInfo * info)>;
+  const auto sessions = [](int64_t readings, v1::ServerInfo* info) {
+    const int64_t more = std::min<int64_t>(readings / 10, 4);
+    info->mutable_models(0)->set_sessions(info->models(0).sessions() + more);
+    info->mutable_models(0)->set_slots_free(info->models(0).slots_free() - more);
+  };
+  const auto another_model = [](int64_t readings, v1::ServerInfo* info) {
+    v1::ModelUse* use = info->add_models();
+    use->mutable_model()->set_name("models/other");
+    use->set_generated_tokens(500 + readings / 8 * 10);
+  };
+  const auto turns = [](int64_t readings, v1::ServerInfo* info) {
+    info->mutable_models(0)->set_generated_tokens(info->models(0).generated_tokens() + readings / 8);
+  };
+  const auto snapshots = [](int64_t readings, v1::ServerInfo* info) {
+    info->set_snapshot_memory_used_bytes(readings > 50 ? 1'000'000 : 0);
+  };
+  const std::pair<Others, std::string> kinds[] = {{sessions, "4 sessions of m more"},
+                                                  {another_model, " tokens of other)"},
+                                                  {turns, " tokens of m)"},
+                                                  {snapshots, "1,000,000 bytes of snapshots more"}};
+  for (const auto& [others, says] : kinds) {
+    server_options_.others = [others = others, readings = int64_t{0}](v1::ServerInfo* info) mutable {
+      others(++readings, info);
+      info->set_process_anonymous_bytes(info->process_anonymous_bytes() + readings * 65'536);
+    };
+    const GrowthFigures& figures = Run();
+    EXPECT_GT(figures.slopes.anonymous->low, 1) << "would be a leak";
+    EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided) << figures.why;
+    EXPECT_EQ(figures.outcome, GrowthOutcome::kUndecided);
+    EXPECT_THAT(figures.failure, HasSubstr("another client worked on the server ("));
+    EXPECT_THAT(figures.failure, AllOf(HasSubstr(says), HasSubstr("run it alone")));
+    EXPECT_THAT(GrowthJson(figures)["other_clients"].get<std::string>(),
+                HasSubstr(says.substr(0, says.find(')'))));
+    EXPECT_THAT(phase_->Live()[0].line, HasSubstr("; another client works on the server: "));
+  }
+}
+
+TEST_F(Growth, WhatOthersHoldWithoutTouchingItDoesNotMatter) {
+  const auto idle = [](v1::ServerInfo* info) {
+    info->mutable_models(0)->set_sessions(info->models(0).sessions() + 2);
+    info->mutable_models(0)->set_slots_free(info->models(0).slots_free() - 2);
+    info->mutable_models(0)->set_kv_blocks_free(info->models(0).kv_blocks_free() - 50);
+    info->mutable_models(0)->set_prompt_tokens(info->models(0).prompt_tokens() + 800);
+    info->set_snapshot_memory_used_bytes(1000);
+  };
+  server_options_.others = idle;
+  EXPECT_EQ(Run().verdict, GrowthVerdict::kConstant) << phase_->figures().why;
+  EXPECT_EQ(phase_->figures().other_clients, "");
+  UsePages(4 * 3000);
+  EXPECT_EQ(Run().verdict, GrowthVerdict::kAsExpected) << phase_->figures().why;
+  // A turn that has just ended, and is not out of the books yet, is nobody else's.
+  server_options_.others = [readings = 0](v1::ServerInfo* info) mutable {
+    info->mutable_models(0)->set_requests_running(++readings % 5 == 0 ? 1 : 0);
+  };
+  EXPECT_EQ(Run().verdict, GrowthVerdict::kAsExpected) << phase_->figures().why;
+  server_options_.others = [](v1::ServerInfo* info) { info->mutable_models(0)->set_requests_waiting(3); };
+  EXPECT_THAT(Run().why, HasSubstr("another client worked on the server (3 turns of m at a time)"));
+}
+
+TEST_F(Growth, ItsProgressIsALineOfItsOwn) {
+  std::string line;
+  Run([&](SimulatedServer*, GrowthPhase* phase) {
+    loop_.At(loop_.Now() + absl::Milliseconds(200), [&line, phase] { line = phase->Live()[0].line; });
+  });
+  EXPECT_EQ(line, "4 sessions at position 8,008 of 40,000, 4 turns running, 32,032 tokens");
 }
 
 TEST_F(Growth, ALongWayTakesTurnsThatTheServerLikes) {
@@ -277,6 +419,11 @@ TEST_F(Growth, OptionsThatCannotBeAreRefused) {
   EXPECT_NE(message(), "");
   options_.positions = {};
   EXPECT_NE(message(), "");
+  options_.positions = {3000};
+  EXPECT_EQ(message(),
+            "between one position and none there is no slope: give two or more, such as 3000,100000");
+  options_.positions = {400'000};
+  EXPECT_THAT(message(), EndsWith("such as 1000,400000"));
   options_.positions = {1000, 1016};
   EXPECT_EQ(message(), "");
   options_.sessions = 0;

@@ -5,11 +5,18 @@
 #include <cmath>
 
 #include "client/loadtest/growth_figures.h"
+#include "client/loadtest/growth_plan.h"
+#include "client/loadtest/growth_report.h"
+#include "client/loadtest/run.h"
+#include "runtime/base/error.h"
 
 namespace weir {
 namespace {
 
+using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr StateShape kFixed = {false, 1000, 0, 0};
 constexpr StateShape kPaged = {true, 64, 4096, 16};
@@ -18,8 +25,11 @@ constexpr StateShape kPaged = {true, 64, 4096, 16};
 // `leak` bytes for each token.
 GrowthFigures FiguresOf(const StateShape& shape, double leak, int64_t steps = 40, int64_t last = 101'000) {
   GrowthFigures figures;
-  figures.sessions = 2;
-  figures.last_position = last;
+  figures.way.shape = shape;
+  figures.way.sessions = 2;
+  figures.way.positions = {1000, last};
+  figures.way.latency_tokens = 0;
+  figures.way.piece = (last - 1000) / steps;
   for (int64_t i = 0; i <= steps; ++i) {
     const int64_t position = 1000 + i * (last - 1000) / steps;
     MemorySample sample;
@@ -62,7 +72,7 @@ TEST(StateShape, TheBreakEvenPositionIsTheFirstWhereThePagedSessionIsNotSmaller)
 
 TEST(GrowthVerdict, AFixedStateIsConstantWhereNothingMoves) {
   GrowthFigures figures = FiguresOf(kFixed, 0);
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kConstant) << figures.why;
   EXPECT_EQ(figures.failure, "");
   EXPECT_EQ(figures.session_slope->bytes_per_token, 0);
@@ -81,57 +91,185 @@ TEST(GrowthVerdict, AFixedStateIsConstantWhereNothingMoves) {
 TEST(GrowthVerdict, TheProcessIsHeldToOneByte) {
   for (const double leak : {1.0, 4.0, 100.0}) {
     GrowthFigures figures = FiguresOf(kFixed, leak);
-    JudgeGrowth(kFixed, &figures);
+    JudgeGrowth(&figures);
     EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows) << leak;
     EXPECT_NEAR(figures.slopes.anonymous->bytes_per_token, leak, 0.001);
     EXPECT_EQ(figures.failure, figures.why);
   }
   GrowthFigures figures = FiguresOf(kFixed, 0.9);
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kConstant);
 }
 
-TEST(GrowthVerdict, SaysHowManyMoreTokensAreNeeded) {
+TEST(GrowthVerdict, WhatIsMissingIsSaidInOptions) {
   GrowthFigures figures = FiguresOf(kFixed, 0);
   for (size_t i = 20; i < figures.samples.size(); ++i) figures.samples[i].anonymous += 1 << 20;
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
-  EXPECT_THAT(figures.why, HasSubstr("undecided, needs about"));
-  EXPECT_NE(figures.failure, "");
+  EXPECT_EQ(figures.outcome, GrowthOutcome::kUndecided);
+  EXPECT_THAT(figures.why, HasSubstr("41 samples; for a verdict use --positions 1000,101000,"));
+  EXPECT_THAT(figures.why, HasSubstr(" or --sessions "));
+  EXPECT_EQ(figures.failure, figures.why);
   // Too short a way shows nothing, however quiet it is: a leak first fills the pages that are there.
   figures = FiguresOf(kFixed, 0, 40, 26'000);
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
-  EXPECT_THAT(figures.why, HasSubstr("needs about 50,000 more tokens, over all sessions"));
+  EXPECT_THAT(figures.why, EndsWith("for a verdict use --positions 1000,26000,56000 or --sessions 5"));
   // Nor is the heap of a server that has just begun a leak.
   figures = FiguresOf(kFixed, 11, 40, 26'000);
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
-  figures = FiguresOf(kFixed, 0, 8);
-  JudgeGrowth(kFixed, &figures);
-  EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
-  EXPECT_THAT(figures.why, HasSubstr("needs 10 samples"));
+  // Tokens enough, in too few samples: neither clean nor a leak.
+  for (const double leak : {0.0, 11.0}) {
+    figures = FiguresOf(kFixed, leak, 8);
+    JudgeGrowth(&figures);
+    EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
+    EXPECT_THAT(figures.why, HasSubstr("9 samples give no interval"));
+    EXPECT_THAT(figures.why, HasSubstr("--piece "));
+  }
   figures = FiguresOf(kFixed, 0, 1);
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
-  EXPECT_THAT(figures.why, HasSubstr("2 samples"));
+  EXPECT_THAT(figures.why,
+              HasSubstr("2 samples of the process's memory after the warm-up give no slope; for a "
+                        "verdict use --positions 1000,101000,"));
+}
+
+TEST(GrowthPlan, AdviceIsEnoughAndNotMuchMore) {
+  GrowthWay way;
+  way.shape = kFixed;
+  way.sessions = 4;
+  way.positions = {1000, 5000};
+  const auto advised = [&](double wanted) {
+    GrowthWay changed = way;
+    const std::string text = GrowthRemedy(way, wanted);
+    const size_t at = text.find("5000,");
+    EXPECT_NE(at, std::string::npos) << text;
+    changed.positions.push_back(at == std::string::npos ? 0 : std::stoll(text.substr(at + 5)));
+    return static_cast<double>(PlanGrowth(changed).span);
+  };
+  for (const double wanted : {1e5, 3e5, 1e7, 1e9}) {
+    EXPECT_GE(advised(wanted), wanted);
+    EXPECT_LE(advised(wanted), 1.2 * wanted);
+  }
+  EXPECT_THAT(GrowthWarning(way),
+              HasSubstr("are too few for a verdict on constant memory, which takes 100,000 in 10 "
+                        "at least: use --positions 1000,5000,"));
+  EXPECT_THAT(GrowthWarning(way), HasSubstr(" or --sessions 27"));
+  way.sessions = 27;
+  EXPECT_EQ(GrowthWarning(way), "");
+  way.piece = 1000;
+  EXPECT_THAT(GrowthWarning(way), HasSubstr("or --piece 125"));
+  way.piece = 125;
+  EXPECT_EQ(GrowthWarning(way), "");
+  way = {};
+  way.positions = {1000, 5000};
+  way.sessions = 1;
+  way.context_limit = 6000;
+  EXPECT_THAT(GrowthWarning(way), HasSubstr("least: use --sessions 27"));
+  way.shape = kPaged;
+  EXPECT_EQ(GrowthWarning(way), "") << "is exact from its first token on";
+}
+
+TEST(GrowthVerdict, WhatOthersTakeIsNoGrowthAndNoProof) {
+  for (const double leak : {0.0, 11.0}) {
+    GrowthFigures figures = FiguresOf(kFixed, leak);
+    figures.other_clients = "2 sessions of m more";
+    figures.samples.back().arena += 2000;
+    JudgeGrowth(&figures);
+    EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
+    EXPECT_EQ(figures.outcome, GrowthOutcome::kUndecided);
+    EXPECT_EQ(figures.why,
+              "another client worked on the server (2 sessions of m more), and memory does not tell whose it "
+              "is: run it "
+              "alone");
+    EXPECT_EQ(figures.failure, figures.why);
+    figures.accounted.back().bytes -= 1;
+    JudgeGrowth(&figures);
+    EXPECT_EQ(figures.outcome, GrowthOutcome::kFailed) << "the accounting of a session is nobody else's";
+    EXPECT_THAT(figures.failure, HasSubstr("accounts 999 bytes"));
+  }
+  // What others held before, and did not touch, is no part of the model's growth.
+  GrowthFigures paged = FiguresOf(kPaged, 300);
+  for (MemorySample& sample : paged.samples) sample.arena += 10 * 4096;
+  JudgeGrowth(&paged);
+  EXPECT_EQ(paged.verdict, GrowthVerdict::kGrows);
+  paged.others_arena = 10 * 4096;
+  JudgeGrowth(&paged);
+  EXPECT_EQ(paged.verdict, GrowthVerdict::kAsExpected) << paged.why;
+}
+
+// Three readings on a line are no interval of no width; three that are equal are, where they are counted.
+TEST(GrowthReport, AnIntervalOfTooFewReadingsIsNotShown) {
+  GrowthFigures figures = FiguresOf(kPaged, 300, 2);
+  JudgeGrowth(&figures);
+  nlohmann::json slope = GrowthJson(figures)["slope"];
+  EXPECT_NEAR(slope["session"]["bytes_per_token"].get<double>(), 256, 0.1);
+  EXPECT_EQ(slope["session"]["samples"], 3);
+  EXPECT_EQ(slope["session"]["low"], nullptr);
+  EXPECT_EQ(slope["session"]["high"], nullptr);
+  EXPECT_EQ(slope["session"]["exact"], false);
+  EXPECT_THAT(GrowthText("m", figures),
+              ContainsRegex("accounting, one session +25[0-9.]+ +too few +too few +3\n"));
+  figures = FiguresOf(kFixed, 0, 2);
+  JudgeGrowth(&figures);
+  slope = GrowthJson(figures)["slope"];
+  EXPECT_EQ(slope["session"]["high"], 0);
+  EXPECT_EQ(slope["session"]["exact"], true);
+  EXPECT_EQ(slope["anonymous"]["high"], nullptr);
+  EXPECT_THAT(GrowthText("m", figures), ContainsRegex("accounting, one session +0.000 +exact +exact +3\n"));
+  EXPECT_THAT(GrowthText("m", figures), ContainsRegex("process, anonymous +0.000 +too few +too few +3\n"));
+  figures = FiguresOf(kFixed, 0);
+  JudgeGrowth(&figures);
+  EXPECT_THAT(GrowthText("m", figures), ContainsRegex("process, anonymous +0.000 +0.000 +0.000 +41\n"));
+}
+
+TEST(GrowthReport, EachVerdictHasALookOfItsOwn) {
+  GrowthFigures figures = FiguresOf(kFixed, 0);
+  JudgeGrowth(&figures);
+  EXPECT_THAT(GrowthText("m", figures), HasSubstr("\n  [ok] verdict: constant: "));
+  EXPECT_EQ(GrowthJson(figures)["outcome"], "passed");
+  figures = FiguresOf(kFixed, 4);
+  JudgeGrowth(&figures);
+  EXPECT_THAT(GrowthText("m", figures), HasSubstr("\n  [!!] verdict: grows: "));
+  EXPECT_EQ(GrowthJson(figures)["outcome"], "failed");
+  figures = FiguresOf(kFixed, 0, 40, 26'000);
+  JudgeGrowth(&figures);
+  EXPECT_THAT(GrowthText("m", figures), HasSubstr("\n  [??] verdict: undecided: "));
+  EXPECT_EQ(GrowthJson(figures)["outcome"], "undecided");
+}
+
+// Fails the run as well, and does not say that it failed.
+TEST(GrowthReport, ARunOnWhichNothingWasDecidedSaysSo) {
+  Report report;
+  report.models.resize(2);
+  report.models[0].growth = FiguresOf(kFixed, 0, 40, 26'000);
+  JudgeGrowth(&*report.models[0].growth);
+  report.failures = {"m: growth: " + report.models[0].growth->failure};
+  absl::Status verdict = VerdictOf(report);
+  EXPECT_EQ(GetErrorDetails(verdict).reason, "LOADTEST_UNDECIDED");
+  EXPECT_THAT(std::string(verdict.message()), StartsWith("the load test is undecided: m: growth: "));
+  report.failures.push_back("n: no request of 6 was completed");
+  verdict = VerdictOf(report);
+  EXPECT_EQ(GetErrorDetails(verdict).reason, "LOADTEST_FAILED");
+  EXPECT_THAT(std::string(verdict.message()), StartsWith("the load test did not pass: "));
 }
 
 TEST(GrowthVerdict, OneByteInTheAccountingOrTheArenaIsGrowth) {
   GrowthFigures figures = FiguresOf(kFixed, 0);
   figures.accounted.back().bytes += 1;
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
   EXPECT_THAT(figures.why,
               HasSubstr("accounts 1,001 bytes to a session at position 101,000, the shapes say 1,000"));
   figures = FiguresOf(kFixed, 0);
   figures.samples.back().arena += 1;
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
   EXPECT_THAT(figures.why, HasSubstr("from 2,000 to 2,001 bytes"));
   // What is not measured does not count: the sessions were being made.
   figures.samples.back().measured = false;
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kConstant);
 }
 
@@ -141,7 +279,7 @@ TEST(GrowthVerdict, AServerThatDoesNotTellAnonymousMemoryIsJudgedByItsResidentSe
     sample.resident = 90'000'000 + 4 * sample.tokens;
     sample.anonymous = sample.proportional = 0;
   }
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.process_witness, "resident");
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
   EXPECT_EQ(figures.slopes.proportional, std::nullopt);
@@ -150,7 +288,7 @@ TEST(GrowthVerdict, AServerThatDoesNotTellAnonymousMemoryIsJudgedByItsResidentSe
 TEST(GrowthVerdict, TheDeviceIsAWitnessWhereThereIsOne) {
   GrowthFigures figures = FiguresOf(kFixed, 0);
   for (MemorySample& sample : figures.samples) sample.device = 5'000'000'000 + 4 * sample.tokens;
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
   EXPECT_NEAR(figures.slopes.device->bytes_per_token, 4, 1e-6);
   EXPECT_THAT(figures.why, HasSubstr("device"));
@@ -158,7 +296,7 @@ TEST(GrowthVerdict, TheDeviceIsAWitnessWhereThereIsOne) {
 
 TEST(GrowthVerdict, PagedStateIsHeldToItsShapes) {
   GrowthFigures figures = FiguresOf(kPaged, 300);
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kAsExpected) << figures.why;
   EXPECT_EQ(figures.failure, "");
   EXPECT_EQ(figures.expected_bytes_per_token, 256);
@@ -166,29 +304,29 @@ TEST(GrowthVerdict, PagedStateIsHeldToItsShapes) {
   EXPECT_NEAR(figures.session_slope->bytes_per_token, 256, 0.1);
   EXPECT_THAT(figures.why, HasSubstr("the shapes say 256.0"));
   figures.samples.back().arena += 2 * 4096;
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
   figures = FiguresOf(kPaged, 300);
   figures.samples.back().arena -= 2 * 4096;
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kUndecided);
   figures = FiguresOf(kPaged, 300);
   figures.accounted.back().bytes += 2 * 4096;
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.verdict, GrowthVerdict::kGrows);
 }
 
 TEST(GrowthVerdict, ARefusalIsTheEndOfPagedStateAndAFailureOfFixedState) {
   GrowthFigures figures = FiguresOf(kPaged, 300);
   figures.stopped = GrowthStop{5000, "KV_CAPACITY_EXHAUSTED", "no blocks", true};
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_EQ(figures.failure, "");
   figures.stopped->refusal = false;
-  JudgeGrowth(kPaged, &figures);
+  JudgeGrowth(&figures);
   EXPECT_THAT(figures.failure, HasSubstr("ended at position 5,000 of 101,000: no blocks"));
   figures = FiguresOf(kFixed, 0);
   figures.stopped = GrowthStop{0, "SESSION_CAPACITY_EXHAUSTED", "no slot", true};
-  JudgeGrowth(kFixed, &figures);
+  JudgeGrowth(&figures);
   EXPECT_NE(figures.failure, "");
 }
 

@@ -231,7 +231,7 @@ TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   Report report = Example();
   report.server_address = "a,\"b\"";
   report.models[0].growth.emplace();
-  report.models[0].growth->slopes.arena = Slope{.bytes_per_token = 2.5, .low = 2, .high = 3};
+  report.models[0].growth->slopes.arena = Slope{.count = 40, .bytes_per_token = 2.5, .low = 2, .high = 3};
   report.models[0].growth->points.emplace_back().position = 1000;
   report.models[0].capacity.emplace();
   report.models[0].capacity->sessions = 256;

@@ -3,14 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/rpc_error.h"
 #include "runtime/base/error.h"
 
 namespace weir::testing {
+namespace {
+
+// As client/rpc_error.cc says it.
+absl::Status Gone() {
+  return MakeError(absl::StatusCode::kUnavailable, kConnectionLost,
+                   "lost the connection (Socket closed); sessions stand at their last generated token");
+}
+
+}  // namespace
 
 struct SimulatedServer::TurnState {
   TurnRequest request;
   TurnObserver* observer = nullptr;
   int64_t generated = 0;
+  int64_t unsent = 0;
   bool ended = false;
 };
 
@@ -40,7 +51,7 @@ int64_t SimulatedServer::UsedBlocks() const {
 }
 
 absl::Status SimulatedServer::Refusal(const TurnRequest& request) const {
-  if (lost) return absl::UnavailableError("the server is gone");
+  if (lost) return Gone();
   const auto session = sessions.find(request.session);
   if (session == sessions.end())
     return MakeError(absl::StatusCode::kNotFound, "SESSION_NOT_FOUND", "no such session");
@@ -82,9 +93,11 @@ void SimulatedServer::Step(const std::shared_ptr<TurnState>& turn) {
     if (turn->ended) return;
     ++turn->generated;
     ++tokens;
+    ++generated;
     ++steps;
     ++sessions[turn->request.session].position;
-    turn->observer->OnDelta(loop_->Now(), 1, true);
+    if (++turn->unsent == options.tokens_per_message || turn->generated == turn->request.max_tokens)
+      turn->observer->OnDelta(loop_->Now(), std::exchange(turn->unsent, 0), true);
     Step(turn);
   });
 }
@@ -105,7 +118,7 @@ void SimulatedServer::End(const std::shared_ptr<TurnState>& turn, absl::Status s
 void SimulatedServer::CreateSession(const std::string& model, const std::string& session, absl::Duration,
                                     SessionDone done) {
   Reply([this, model, session, done = std::move(done)]() mutable {
-    if (lost) return done(loop_->Now(), absl::UnavailableError("the server is gone"));
+    if (lost) return done(loop_->Now(), Gone());
     if (model != options.model) return done(loop_->Now(), absl::NotFoundError("no such model"));
     if (static_cast<int64_t>(sessions.size()) >= options.slots)
       return done(loop_->Now(), MakeError(absl::StatusCode::kResourceExhausted, "SESSION_CAPACITY_EXHAUSTED",
@@ -126,7 +139,7 @@ void SimulatedServer::GetSession(const std::string& session, absl::Duration, Ses
 
 void SimulatedServer::DeleteSession(const std::string& session, absl::Duration, DeleteDone done) {
   Reply([this, session, done = std::move(done)]() mutable {
-    if (lost) return done(loop_->Now(), absl::UnavailableError("the server is gone"));
+    if (lost) return done(loop_->Now(), Gone());
     const auto it = sessions.find(session);
     if (it == sessions.end()) return done(loop_->Now(), absl::NotFoundError("no such session"));
     if (it->second.busy) return done(loop_->Now(), absl::AbortedError("a turn runs"));
@@ -136,7 +149,7 @@ void SimulatedServer::DeleteSession(const std::string& session, absl::Duration, 
 }
 
 absl::StatusOr<SessionFacts> SimulatedServer::Facts(const std::string& session) const {
-  if (lost) return absl::UnavailableError("the server is gone");
+  if (lost) return Gone();
   const auto it = sessions.find(session);
   if (it == sessions.end()) return absl::NotFoundError("no such session");
   const int64_t position = it->second.position;
@@ -147,7 +160,7 @@ absl::StatusOr<SessionFacts> SimulatedServer::Facts(const std::string& session) 
 void SimulatedServer::GetServerInfo(absl::Duration, ServerInfoDone done) {
   Reply([this, done = std::move(done)]() mutable {
     info_read_at.push_back(loop_->Now());
-    if (lost) return done(loop_->Now(), absl::UnavailableError("the server is gone"), v1::ServerInfo());
+    if (lost) return done(loop_->Now(), Gone(), v1::ServerInfo());
     done(loop_->Now(), absl::OkStatus(), Info());
   });
 }
@@ -163,7 +176,10 @@ v1::ServerInfo SimulatedServer::Info() const {
   use->set_slots_free(options.slots - used);
   use->set_kv_blocks_total(options.kv_blocks);
   use->set_kv_blocks_free(options.kv_blocks - UsedBlocks());
-  use->set_prefilled_tokens(tokens);
+  use->set_sessions(used);
+  use->set_prefilled_tokens(tokens - generated);
+  use->set_prompt_tokens(tokens - generated);
+  use->set_generated_tokens(generated);
   use->set_steps(steps);
   const int64_t anonymous =
       options.heap(tokens) + used * options.shape.fixed_bytes + UsedBlocks() * options.shape.block_bytes;
@@ -174,6 +190,7 @@ v1::ServerInfo SimulatedServer::Info() const {
     info.set_process_proportional_bytes(resident - options.files(tokens) / 2);
   }
   if (const auto device = options.device(tokens)) info.set_device_used_bytes(*device);
+  options.others(&info);
   return info;
 }
 

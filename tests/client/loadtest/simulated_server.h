@@ -32,6 +32,10 @@ struct SimulatedServerOptions {
   // Of one session, beyond what the shape says.
   std::function<int64_t(int64_t position)> session_leak = [](int64_t) { return int64_t{0}; };
   bool tells_anonymous = true;
+  // What other clients of the server add to what it says of itself.
+  std::function<void(v1::ServerInfo* info)> others = [](v1::ServerInfo*) {};
+  // Tokens that come in one message; what is left of a turn comes in a last one.
+  int64_t tokens_per_message = 1;
   std::function<std::optional<int64_t>(int64_t tokens)> device = [](int64_t) { return std::nullopt; };
 };
 
@@ -56,6 +60,7 @@ class SimulatedServer final : public Transport {
   };
   std::map<std::string, HeldSession> sessions;
   int64_t tokens = 0;  // computed in all
+  int64_t generated = 0;
   int64_t steps = 0;
   int64_t most_at_once = 0;  // turns
   bool lost = false;         // every call fails with UNAVAILABLE
