@@ -81,8 +81,10 @@ TEST_F(GrowthOfServer, ConstantStateDoesNotMoveInAccountingAndArena) {
       EXPECT_EQ(point.at("session_bytes"), bytes);
       EXPECT_EQ(point.at("arena_bytes"), 8 * bytes);
       EXPECT_EQ(point.at("tokens"), 8 * point.at("position").get<int64_t>());
-      EXPECT_LE(point.at("itl_ms").at("count"), 8 * 15)
-          << "less than all where tokens shared a first message";
+      // Of a tiny model all tokens may come in one message, and then there is no time between two.
+      const json& itl = point.at("itl_ms");
+      if (!itl.is_null()) EXPECT_LE(itl.at("count"), 8 * 15);
+      if (!itl.is_null()) EXPECT_GT(itl.at("mean"), 0);
     }
     EXPECT_EQ(FreeSlots("linear"), 8);
   }

@@ -8,6 +8,7 @@ const headline = () => {
   const constant = grown.filter((model) => isFixed(model) && model.growth.verdict === "constant");
   const positions = constant.flatMap((model) => points(model).map((point) => point.position));
   const failed = total("failed");
+  if (isUndecided) return ["Undecided", "Nothing was found against the server, and too little for it."];
   if (report.passed === false)
     return ["Failed", list(report.failures).length ? null : "The run did not pass, and the report does not say why."];
   if (constant.length && positions.length) {
@@ -26,18 +27,19 @@ const headline = () => {
 
 const growthLines = (model) => {
   const growth = model.growth, last = points(model).at(-1);
-  const [tone, words] = verdicts[growth.verdict] ?? ["", String(growth.verdict ?? "no verdict")];
+  const [tone, words] = verdictOf(growth);
   const process = growth.slope?.[growth.judged] ?? growth.slope?.resident;
-  const slopes = [growth.slope?.session, growth.slope?.arena, process].map((one) => one?.bytes_per_token).filter(isNumber);
+  const slopes = [growth.slope?.session, growth.slope?.arena, process].filter((one) => isNumber(one?.bytes_per_token));
   // Of a model that does not keep to its shapes, what the judged witness says that is furthest off.
-  const off = (value) => Math.abs(value - (growth.expected_bytes_per_token ?? 0));
+  const off = (one) => Math.abs(one.bytes_per_token - (growth.expected_bytes_per_token ?? 0));
   const furthest = [...slopes].sort((a, b) => off(b) - off(a))[0];
-  const figure = { constant: 0, as_expected: slopes[0] }[growth.verdict] ?? furthest;
+  const figure = { constant: "0", as_expected: slope(slopes[0]) }[growth.verdict] ?? slope(furthest);
   return [
-    element("p", { class: "figure" }, format.number(figure), element("small", null, " bytes/token")),
+    element("p", { class: "figure" }, figure, element("small", null, " bytes/token")),
     element("p", { class: `verdict ${tone}` }, words),
     last ? element("p", null, `${format.bytes(last.session_bytes)} a session at ${format.short(last.position)}`) : null,
     process ? element("p", null, `process ${slope(process)}`) : null,
+    growth.slope?.device ? element("p", null, `device ${slope(growth.slope.device)}`) : null,
   ];
 };
 const trafficLines = (model) => {
@@ -64,14 +66,17 @@ const facts = () => [
   isNumber(report.server?.compute_threads) ? `${report.server.compute_threads} compute threads` : null,
   report.server?.version ? `weir-server ${report.server.version}` : null,
 ].filter(Boolean).map((fact) => element("span", null, fact));
-const badge = () => typeof report.passed !== "boolean" ? null
-    : element("span", { class: `badge ${report.passed ? "good" : "bad"}` }, report.passed ? "✓ passed" : "✗ failed");
+const badge = () => {
+  if (typeof report.passed !== "boolean") return null;
+  const [tone, words] = report.passed ? ["good", "✓ passed"] : isUndecided ? ["open", "? undecided"] : ["bad", "✗ failed"];
+  return element("span", { class: `badge ${tone}` }, words);
+};
 // What the paged models pay, beside the claim that the others pay nothing.
 const baseline = () => {
   const paged = grown.filter((model) => !isFixed(model) && isNumber(model.growth.slope?.session?.bytes_per_token));
   if (!paged.length || report.passed === false) return null;
   return element("p", null, paged.map(({ name, growth }) =>
-      `${name} pays ${format.number(growth.slope.session.bytes_per_token)} bytes per token ` +
+      `${name} pays ${slope(growth.slope.session)} bytes per token ` +
       `(its shapes say ${format.number(growth.expected_bytes_per_token)}).`).join(" "));
 };
 const head = () => {
@@ -82,7 +87,7 @@ const head = () => {
     element("h1", null, title),
     lead ? element("p", { class: "lead" }, lead) : null,
     list(report.failures).length
-        ? element("ul", { class: "plain bad" }, report.failures.map((why) => element("li", null, String(why)))) : null,
+        ? element("ul", { class: `plain ${isUndecided ? "open" : "bad"}` }, report.failures.map((why) => element("li", null, String(why)))) : null,
     baseline(),
     element("ul", { class: "cards" }, models.map(card)),
   ];

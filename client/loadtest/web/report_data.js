@@ -15,11 +15,14 @@ const isFixed = (model) => model.state?.kind === "fixed";
 const points = (model) => list(model.growth?.points).filter((point) => isNumber(point.position));
 const grown = models.filter((model) => model.growth);
 const names = (some) => some.map((model) => model.name).join(", ");
-// "0.004 ± 0.021": a slope with half its 95 % interval; without one where all samples lie on the line.
+// "0.004 ± 0.021": a slope with half its 95 % interval. What is counted to the byte and does not move is exact; a few
+// readings on a line are not.
 const slope = (value) => {
   if (!isNumber(value?.bytes_per_token)) return "–";
+  if (value.exact) return `${format.number(value.bytes_per_token)} exactly`;
   const half = (value.high - value.low) / 2;
-  if (!(half > 0)) return format.number(value.bytes_per_token);
+  if (!isNumber(value.low) || !isNumber(value.high))
+    return `${format.number(value.bytes_per_token)} (${format.count(value.samples)} readings, no interval)`;
   const places = half >= 0.95 ? 1 : half >= 0.095 ? 2 : 3;
   return `${digits(value.bytes_per_token, places)} ± ${digits(half, places)}`;
 };
@@ -35,8 +38,16 @@ const witnessNames = {
 const witnessKeys = Object.keys(witnessNames);
 const verdicts = {
   constant: ["good", "✓ constant"], as_expected: ["good", "✓ as its shapes say"],
-  grows: ["bad", "✗ grows"], undecided: ["bad", "? undecided"],
+  grows: ["bad", "✗ grows"], undecided: ["open", "? undecided"],
 };
+// A verdict that is open for a reason that is a failure (a server that was lost) is one.
+const verdictOf = ({ verdict, outcome }) => {
+  const [tone, words] = verdicts[verdict] ?? ["", String(verdict ?? "no verdict")];
+  return [outcome === "failed" ? "bad" : tone, words];
+};
+// All that keeps the run from passing is growth on which nothing was decided.
+const isUndecided = report.passed === false && list(report.failures).length > 0 &&
+    list(report.failures).length === grown.filter((model) => model.growth.outcome === "undecided").length;
 
 // ---- Phases of traffic: the same arrivals for each model are one phase, and so is each mixed run.
 

@@ -36,7 +36,7 @@ const memoryChart = () => {
   if (crossings.length) crossings.at(-1).text = "break-even";
   const refused = grown.filter((model) => model.growth.stopped?.position > 0).map((model) => {
     const { position, reason } = model.growth.stopped;
-    const text = `${model.name} refused${reason ? `: ${reason}` : ""}`;
+    const text = `${model.name} ended${reason ? `: ${reason}` : ""}`;
     return { x: position, y: expectedBytes(model, position) ?? undefined, text };
   });
   const from = Math.max(1, Math.min(...measured, ...crossings.map(({ x }) => x / 2)));
@@ -89,14 +89,14 @@ const leakPanels = () => witnesses.slice(1).flatMap(([key, title]) => {
 
 const refusals = () => grown.filter((model) => model.growth.stopped).map(({ name, growth: { stopped } }) => {
   const why = [stopped.reason, stopped.message].filter(Boolean).join(", ") || "no reason given";
-  return element("li", null, `${name} was refused at position ${format.count(stopped.position)}: ${why}`);
+  return element("li", null, `${name} ended at position ${format.count(stopped.position)}: ${why}`);
 });
 const verdictTable = () => {
   const fitted = witnessKeys.filter((key) => grown.some((model) => model.growth.slope?.[key]));
   return table("Least squares over all samples", grown, [
     ["model", (model) => model.name],
     ["verdict", ({ growth }) => {
-      const [tone, words] = verdicts[growth.verdict] ?? ["", growth.verdict];
+      const [tone, words] = verdictOf(growth);
       return element("span", { class: tone }, words);
     }],
     ["expected", ({ growth }) => format.number(growth.expected_bytes_per_token)],
@@ -125,7 +125,8 @@ const memory = () => {
     element("h3", null, "Verdicts, with slopes in bytes per token and 95 % intervals"),
     verdictTable(),
     element("ul", { class: "plain soft" }, grown.filter((model) => model.growth.why)
-        .map((model) => element("li", null, `${model.name}: ${model.growth.why}`))),
+        .map((model) => element("li", null, element("span", { class: verdictOf(model.growth)[0] },
+            verdictOf(model.growth)[1]), ` ${model.name}: ${model.growth.why}`))),
     element("h3", null, "The other witnesses"), legend(grown), panels(witnessPanels()),
     leaks.length ? [
       element("h3", null, "Could a leak hide in the process?"),

@@ -12,43 +12,51 @@ const summaryColumns = (summaryOf) => [
 
 // ---- Between tokens, by position
 
-// The median, but where tokens often share a message it is 0 and says nothing: then the mean.
-const itlKey = grown.some((model) => points(model).some((point) => sampled(point.itl_ms)?.p50 === 0)) ? "mean" : "p50";
-const itlName = { p50: "median", mean: "mean" }[itlKey];
-const itlOf = (point) => sampled(point.itl_ms)?.[itlKey];
-const itlUpper = (point) => sampled(point.itl_ms)?.p99;
+// The mean time per token, with the middle 80 % of the tokens (null where tokens came in one message only).
+const itlOf = (point) => sampled(point.itl_ms)?.mean;
+const itlRange = (point) => [sampled(point.itl_ms)?.p10, sampled(point.itl_ms)?.p90];
 // A logarithmic axis of ms, unless there are zeros to be shown: of tokens that share a message, one has the whole gap.
 const msAxis = (label, values) => ({ label, scale: values.includes(0) ? "linear" : "log", zero: true, format: format.ms,
                                      tick: format.number });
 const kSharedMessage = "Of tokens that share a message the first has the whole gap, the others 0.";
 const itlBand = (model) =>
-    ({ bandName: "p99", band: points(model).map((point) => [point.position, itlOf(point), itlUpper(point)]) });
+    ({ bandName: "p90", band: points(model).map((point) => [point.position, ...itlRange(point)]) });
 // One panel for each model, with its band; all with the same axes.
 const itlPanels = (timed) => {
   const all = timed.flatMap(points);
-  const times = all.flatMap((point) => [itlOf(point), itlUpper(point)]).filter(isNumber);
+  const times = all.flatMap((point) => [itlOf(point), ...itlRange(point)]).filter(isNumber);
   const positions = all.map((point) => point.position);
   const around = (values) => ({ low: Math.min(...values) / 1.2, high: Math.max(...values) * 1.2 });
   return timed.map((model) => {
     const chart = chartFigure({
-      id: "itl-band", label: `Time between tokens of ${model.name}, ${itlName} to p99`,
+      id: "itl-band", label: `Time per token of ${model.name}, mean, and p10 to p90`,
       height: 220, legend: false, endLabels: false,
       x: { ...positionAxis, ...around(positions) },
-      y: { ...msAxis(`${itlName}, and up to p99, ms`, times), ...around(times) },
+      y: { ...msAxis("mean, and p10 to p90, ms", times), ...around(times) },
       series: grownSeries([model], itlOf).map((one) => ({ ...one, ...itlBand(model) })),
     });
     return element("div", null, element("h3", null, model.name), chart.figure);
   });
 };
+const itlWords = (point) => {
+  const [low, high] = itlRange(point);
+  return format.ms(itlOf(point)) + (isNumber(low) && isNumber(high) ? ` (${format.ms(low)} to ${format.ms(high)})` : "");
+};
+// A difference is worth a number only beside what the tokens of one position differ by.
+const itlChange = (first, last) => {
+  const [low, high] = itlRange(first), [lastLow, lastHigh] = itlRange(last);
+  if (![low, high, lastLow, lastHigh].every(isNumber)) return "";
+  const percent = Math.round(100 * (itlOf(last) / itlOf(first) - 1));
+  const sign = percent > 0 ? "+" : percent < 0 ? "−" : "±";
+  const apart = lastLow > high || lastHigh < low;
+  return `: ${sign}${format.count(Math.abs(percent))} %, ${apart ? "more" : "less"} than the tokens' own spread`;
+};
 const itlSentence = (model) => {
   const timed = points(model).filter((point) => isNumber(itlOf(point)));
   const first = timed[0], last = timed.at(-1);
-  const start = `${model.name}: ${itlName} ${format.ms(itlOf(first))} at position ${format.count(first.position)}`;
+  const start = `${model.name}: ${itlWords(first)} at position ${format.count(first.position)}`;
   if (first === last) return `${start}.`;
-  const change = Math.round(100 * (itlOf(last) / itlOf(first) - 1));
-  const sign = change > 0 ? "+" : change < 0 ? "−" : "±";
-  return `${start}, ${format.ms(itlOf(last))} at ${format.count(last.position)} ` +
-      `(${sign}${format.count(Math.abs(change))} %).`;
+  return `${start}, ${itlWords(last)} at ${format.count(last.position)}${itlChange(first, last)}.`;
 };
 const itlByPosition = () => {
   const timed = grown.filter((model) => points(model).some((point) => isNumber(itlOf(point))));
@@ -56,20 +64,22 @@ const itlByPosition = () => {
   const alone = timed.length === 1;  // then the band fits into the chart of all
   const times = timed.flatMap(points).map(itlOf);
   const chart = chartFigure({
-    id: "itl-position", label: `Time between tokens against position, ${itlName}`, height: 340,
-    x: positionAxis, y: msAxis("time between tokens, ms", times),
+    id: "itl-position", label: "Time per token against position, mean", height: 340,
+    x: positionAxis, y: msAxis("time per token, ms", times),
     series: grownSeries(timed, itlOf).map((one, index) => (alone ? { ...one, ...itlBand(timed[index]) } : one)),
   });
   const rows = timed.flatMap((model) => points(model).map((point) => ({ model, point })));
   return [
-    element("p", null, `Line: ${itlName} time between two tokens of a session.${alone ? " Shade: up to p99." : ""}`,
-        itlKey === "mean" ? ` ${kSharedMessage} So the median says little here.` : null),
+    element("p", null, "Mean time per token while all sessions generate: from a session's first message to its last, ",
+        `over the tokens behind the first. ${alone ? "Shade" : "In brackets"}: p10 to p90. `,
+        "The gap between two messages is shared evenly by the tokens of the second."),
     element("figure", null, chart.figure),
     element("ul", { class: "plain" }, timed.map((model) => element("li", null, itlSentence(model)))),
     alone ? null : element("figure", { class: "panels" }, itlPanels(timed)),
-    folded("Time between tokens by position", table("Inter-token latency", rows, [
+    folded("Time per token by position", table("Time per token", rows, [
       ["model", ({ model }) => model.name],
       ["position", ({ point }) => format.count(point.position)],
+      ["p10", ({ point }) => format.ms(sampled(point.itl_ms)?.p10)],
       ...summaryColumns(({ point }) => point.itl_ms),
     ])),
   ];

@@ -284,6 +284,11 @@ TEST(LoadtestCommand, MistakesNameTheOptionAndTheRemedy) {
       {{"--prompts", no_text.path()},
        fmt::format("--prompts '{}': line 1 is not UTF-8: byte 0 of it is 0xff; convert the file",
                    no_text.path())},
+      {{"--positions", "5000"},
+       "--positions: between one position and none there is no slope: give two or more, such as 5000,100000"},
+      {{"--positions", "5000,1000"},
+       "--positions: positions have to rise, by 16 at least, which are generated at each: 1000 comes after "
+       "5000"},
       {{"--csv", "no-such/r.csv"}, "cannot write 'no-such/r.csv': No such file or directory"},
       {{"--html", "/"}, "cannot write '/': Is a directory"},
       {{"--session-ttl", "1m"}, "--session-ttl is of sessions: give --turns, --positions or --capacity, too"},

@@ -32,6 +32,7 @@
 namespace weir {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -188,7 +189,7 @@ nlohmann::json LiveModel(const std::string& name, bool paged, int64_t second) {
 std::string LiveAnswer(int64_t second) {
   return nlohmann::json{
       {"version", "0.1.0"},
-      {"uptime_seconds", 10.0 + static_cast<double>(second)},
+      {"uptime_seconds", 673.0 + static_cast<double>(second)},
       {"device", "cpu"},
       {"process_resident_bytes", 314572800},
       {"draining", false},
@@ -201,6 +202,12 @@ std::string TableRow(const std::vector<std::string>& cells) {
   for (size_t i = 1; i < cells.size(); ++i) row += "<td>" + cells[i] + "</td>";
   return row + "</tr>";
 }
+
+// Counts the tiles whose figure takes a second line, or more room than the tile has.
+constexpr const char* kCountBrokenTiles =
+    "<script>setTimeout(() => { document.documentElement.dataset.broken = "
+    "[...document.querySelectorAll('.tiles .figure')].filter((p) => p.scrollWidth > p.clientWidth || "
+    "p.clientHeight > 1.5 * parseFloat(getComputedStyle(p).fontSize)).length; }, 4000);</script>";
 
 // One test, so that a build without a browser says so once.
 TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
@@ -225,6 +232,38 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
                         "than one of tales-softmax; from there on it does not."));
   EXPECT_THAT(Shown(dom), HasSubstr("&lt;/script&gt;&lt;b&gt;bold"));  // a text, no element
   EXPECT_THAT(Shown(dom), Not(HasSubstr("<b>bold")));
+
+  // A time per token has its spread, and a percentage beside it.
+  EXPECT_THAT(Shown(dom),
+              ContainsRegex("tales-mamba: [0-9.]+ ms \\([0-9.]+ ms to [0-9.]+ ms\\) at position 1,000, "
+                            "[0-9.]+ ms \\([^)]*\\) at 1,000,000: [^ ]+ %, less than the tokens' "
+                            "own spread"));
+  EXPECT_THAT(Shown(dom), ContainsRegex("tales-softmax pays [0-9,.]+ ± [0-9.]+ bytes per token"));
+
+  // Nothing decided is no failure, and does not look like one; what could not be timed is not 0.
+  nlohmann::json open = SampleReport();
+  open["passed"] = false;
+  open["failures"] = {"tales-linear: growth: more tokens"};
+  open["mixed"] = nullptr;
+  open["models"] = nlohmann::json::array({open["models"][0]});
+  nlohmann::json& growth = open["models"][0]["growth"];
+  growth["verdict"] = growth["outcome"] = "undecided";
+  growth["why"] = "more tokens";
+  growth["slope"]["session"] = {
+      {"bytes_per_token", 256}, {"low", nullptr}, {"high", nullptr}, {"exact", false}, {"samples", 3}};
+  for (nlohmann::json& point : growth["points"]) point["itl_ms"] = nullptr, point["device_bytes"] = 5 << 20;
+  growth["slope"]["device"] = {
+      {"bytes_per_token", 0}, {"low", 0}, {"high", 0}, {"exact", false}, {"samples", 120}};
+  dom = Dom("file://" + folder.Write("open.html", RenderHtmlReport(open)), 2);
+  EXPECT_EQ(HtmlAttribute(dom, "data-errors"), "0");
+  EXPECT_THAT(Shown(dom), HasSubstr("<h1>Undecided</h1>"));
+  EXPECT_THAT(Shown(dom), HasSubstr("<span class=\"badge open\">? undecided</span>"));
+  EXPECT_THAT(Shown(dom), HasSubstr("<p class=\"verdict open\">? undecided</p>"));
+  EXPECT_THAT(Shown(dom), HasSubstr("256 (3 readings, no interval)"));
+  for (const char* failed : {"✗", "class=\"plain bad\"", "NaN"})
+    EXPECT_THAT(Shown(dom), Not(HasSubstr(failed)));
+  EXPECT_EQ(Charts(dom).count("itl-position"), 0u);
+  EXPECT_EQ(Charts(dom).count("device"), 1u);
 
   // Traffic alone, of one model, at one concurrency; and a run that measured nothing and failed.
   nlohmann::json traffic = SampleReport();
@@ -263,7 +302,7 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   int64_t second = 0;
   {
     const ScriptedHttp server([&second](const std::string& path) -> std::string {
-      if (path != "/live.json") return std::string(kLivePage);
+      if (path != "/live.json") return std::string(kLivePage) + kCountBrokenTiles;
       return second < 5 ? LiveAnswer(second++) : "";
     });
     dom = Dom(server.url(), 8);
@@ -272,6 +311,8 @@ TEST(PagesInBrowser, DrawTheirChartsWithoutAnError) {
   EXPECT_EQ(HtmlAttribute(dom, "data-errors"), "0");
   EXPECT_EQ(HtmlAttribute(dom, "data-polls"), "5");
   EXPECT_EQ(HtmlAttribute(dom, "data-state"), "unreachable");
+  EXPECT_THAT(Shown(dom), ContainsRegex("<p class=\"figure\">11 min 1[0-9] s</p>"));
+  EXPECT_EQ(HtmlAttribute(dom, "data-broken"), "0");
   // bytes: two lines; marks of either model's sessions, and of the twin above those of the first. costs: two
   // lines, and what was measured of both.
   EXPECT_THAT(Charts(dom),

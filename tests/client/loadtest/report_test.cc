@@ -233,6 +233,9 @@ TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   report.models[0].growth.emplace();
   report.models[0].growth->slopes.arena = Slope{.count = 40, .bytes_per_token = 2.5, .low = 2, .high = 3};
   report.models[0].growth->points.emplace_back().position = 1000;
+  report.models[0].growth->points[0].itl = TimePerToken{{.count = 9, .mean = 2.5, .p90 = 3}, 2};
+  report.models[0].growth->session_slope = Slope{.count = 3, .bytes_per_token = 256, .low = 256, .high = 256};
+  report.models[0].growth->other_clients = "3 tokens of b";
   report.models[0].capacity.emplace();
   report.models[0].capacity->sessions = 256;
   report.mixed = {{.all = Closed(), .models = {{"tales-linear", Closed()}}}};
@@ -258,6 +261,13 @@ TEST(ReportCsv, HasAsManyCellsAsColumnsInEveryLine) {
   EXPECT_EQ(cell(3, "growth_position"), "1000");
   EXPECT_EQ(cell(3, "arena_bytes_per_token_high"), "3");
   EXPECT_EQ(cell(3, "process_resident_bytes_per_token"), "");
+  EXPECT_EQ(cell(3, "session_bytes_per_token"), "256");
+  EXPECT_EQ(cell(3, "session_bytes_per_token_low"), "") << "three readings give no interval";
+  EXPECT_EQ(cell(3, "growth_itl_mean_ms"), "2.5");
+  EXPECT_EQ(cell(3, "growth_itl_p10_ms"), "2");
+  EXPECT_EQ(cell(3, "growth_itl_p90_ms"), "3");
+  EXPECT_EQ(cell(3, "growth_outcome"), "undecided");
+  EXPECT_EQ(cell(3, "growth_other_clients"), "3 tokens of b");
   EXPECT_EQ(cell(3, "requests_completed"), "");
   EXPECT_EQ(cell(4, "phase"), "capacity");
   EXPECT_EQ(cell(4, "capacity_sessions"), "256");
@@ -404,6 +414,13 @@ TEST(LiveTable, IsALineNowAndThenElsewhere) {
             "a, 8 at once: a: 1s of 30s; 8 running, 0 completed, 0 failed, 55 tokens, - tok/s, TTFT - ms, "
             "ITL - ms; done\n");
   EXPECT_NE(table.Draw("b, 8 at once", rows, false, now, {}), "");  // another phase
+  // Growth has no columns of traffic, and its model's name once.
+  const std::vector<LiveRow> growth = {{.what = {}, .progress = {}, .line = "4 sessions at position 8"}};
+  EXPECT_EQ(table.Draw("a, growth", growth, true, now, {}), "a, growth: 4 sessions at position 8; done\n");
+  LiveTable screen(/*terminal=*/true);
+  EXPECT_EQ(screen.Draw("a, growth", growth, false, now, {}), "a, growth: 4 sessions at position 8\n");
+  EXPECT_EQ(screen.Draw("a, growth", growth, true, now, {}),
+            "\r\x1b[1A\x1b[Ja, growth: 4 sessions at position 8\n");
 }
 
 }  // namespace
