@@ -46,8 +46,10 @@ COPY deploy/packages.sh /packages.sh
 RUN bash -euc '. /packages.sh; weir_install "${weir_packages[@]}" ccache; rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin'
 WORKDIR /src
 COPY . .
+# compute capabilities; fewer build faster
+ARG CUDA_ARCHITECTURES="80;90;100;120"
 RUN --mount=type=cache,id=weir-ccache,target=/ccache \
-    deploy/container/build.sh cuda off && deploy/container/rootfs.sh --without-libc build/cuda /rootfs
+    deploy/container/build.sh cuda off "-DWEIR_CUDA_ARCHITECTURES=$CUDA_ARCHITECTURES" && deploy/container/rootfs.sh --without-libc build/cuda /rootfs
 
 FROM ${CUDA_BASE} AS cuda
 ARG VERSION
