@@ -46,6 +46,14 @@ class CudaDevice final : public Device {
   int64_t allocated_bytes() const override { return allocated_.load(std::memory_order_relaxed); }
   int64_t allocated_host_bytes() const override { return allocated_host_.load(std::memory_order_relaxed); }
   int64_t memory_bytes() const override { return memory_bytes_; }
+  int64_t used_bytes() const override {
+    size_t free = 0, total = 0;
+    cudaError_t error = cudaSetDevice(index_);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
+    if (error == cudaSuccess) return static_cast<int64_t>(total - free);
+    static_cast<void>(cudaGetLastError());  // of the calling thread, which has no use for it
+    return 0;
+  }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
     void* data = nullptr;

@@ -96,6 +96,9 @@ class Device {
   virtual int64_t allocated_host_bytes() const = 0;
   // What there is in all for this process, whoever uses it now: the base of shares such as "25%". 0: unknown.
   virtual int64_t memory_bytes() const = 0;
+  // What is in use of a memory of its own, by anybody, as the driver counts it now; 0: it has none, or the
+  // driver does not tell. Any thread.
+  virtual int64_t used_bytes() const { return 0; }
 
  private:
   template <MemoryKind>

@@ -32,6 +32,7 @@ void FillMemory(const Device& device, v1::ServerInfo* out) {
   out->set_process_proportional_bytes(memory.proportional);
   out->set_process_anonymous_bytes(memory.anonymous);
   out->set_device_allocated_bytes(device.allocated_bytes());
+  if (const int64_t used = device.used_bytes(); used > 0) out->set_device_used_bytes(used);
 }
 
 absl::StatusOr<v1::ServerInfo> ServerInfoOf(const Frontend& frontend, absl::Time start_time) {

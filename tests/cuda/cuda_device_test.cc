@@ -39,6 +39,9 @@ TEST(CudaDevice, CountsItsBytesAsTheDriverDoes) {
     const int64_t taken = before - FreeBytes();
     EXPECT_GE(taken, device->allocated_bytes());
     EXPECT_LE(taken, device->allocated_bytes() + 2 * (2 << 20));  // the driver rounds up each of the two
+    int64_t seen = 0;
+    std::thread([&] { seen = device->used_bytes(); }).join();  // for one that never used the device
+    EXPECT_EQ(seen, device->memory_bytes() - FreeBytes());
     std::vector<char> host(1000, 'x');
     device->stream().CopyToHost(host.data(), first.data(), 1000);
     ASSERT_TRUE(device->stream().Synchronize().ok());
