@@ -1,5 +1,7 @@
 # Compiler settings shared by every target of our own.
 
+include(WeirCudaToolkit)
+
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
@@ -51,5 +53,5 @@ if(WEIR_CUDA)
   if(WEIR_GPU_BENCH AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")  # a third of the bytes to carry
   endif()
-  find_package(CUDAToolkit REQUIRED)
+  weir_find_cuda_toolkit(REQUIRED)
 endif()
