@@ -9,10 +9,9 @@
 namespace weir::testing {
 namespace {
 
-// As client/rpc_error.cc says it.
+// With the reason of client/rpc_error.cc.
 absl::Status Gone() {
-  return MakeError(absl::StatusCode::kUnavailable, kConnectionLost,
-                   "lost the connection (Socket closed); sessions stand at their last generated token");
+  return MakeError(absl::StatusCode::kUnavailable, kConnectionLost, "the server is gone");
 }
 
 }  // namespace
