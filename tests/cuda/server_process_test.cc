@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
+#include "nlohmann/json.hpp"
 #include "tests/e2e/process.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/tiny_model.h"
@@ -67,6 +69,26 @@ TEST_F(EmulatedServer, NamesTheDeviceAndEndsLikeAnyOther) {
   EXPECT_EQ(code, 0) << text;
   server_->Signal(SIGTERM);
   EXPECT_EQ(server_->Wait(), 0) << server_->output();
+}
+
+// A load test's witness of the device, by the driver's count: what a state of constant size keeps there is
+// not moved by tokens.
+TEST_F(EmulatedServer, SaysWhatIsInUseOfTheDevice) {
+  Start("");
+  const std::string file = model_.File("report.json");
+  const auto [text, code] = Weir(
+      {"loadtest", "--positions", "64,320", "--sessions", "1", "--itl-tokens", "2", "--json", file, "-q"});
+  EXPECT_EQ(code, 1) << "so few tokens decide nothing: " << text;
+  std::ifstream in(file);
+  const nlohmann::json report = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << text;
+  const nlohmann::json& growth = report["models"][0]["growth"];
+  ASSERT_EQ(growth["points"].size(), 2u) << text;
+  const int64_t used = growth["points"][0]["device_bytes"];
+  EXPECT_GE(used, growth["points"][0]["arena_bytes"].get<int64_t>());
+  for (const nlohmann::json& sample : growth["samples"]) EXPECT_EQ(sample["device"], used);
+  EXPECT_EQ(growth["slope"]["device"]["bytes_per_token"], 0);
+  EXPECT_THAT(text, HasSubstr("  device "));
 }
 
 TEST_F(EmulatedServer, ALostDeviceTellsTheStreamAndEndsTheProcess) {
