@@ -211,14 +211,10 @@ void CapacityPhase::Finish() {
 
 std::vector<LiveRow> CapacityPhase::Live() const {
   LiveRow row;
-  row.what = fmt::format("{}, capacity", options_.model);
-  const int64_t with_token = figures_.with_token.value_or(0);
-  row.progress = figures_.sessions ? fmt::format("{} of {} have a token", with_token, *figures_.sessions)
-                                   : fmt::format("{} sessions open", pool_.size());
-  row.running = running_;
-  row.completed = with_token;
-  row.failed = errors_;
-  row.tokens = with_token;
+  row.line = figures_.sessions
+                 ? fmt::format("{} of {} sessions have a token, {} turns running, {} failed",
+                               figures_.with_token.value_or(0), *figures_.sessions, running_, errors_)
+                 : fmt::format("{} sessions open", pool_.size());
   return {row};
 }
 
