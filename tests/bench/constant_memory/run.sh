@@ -30,15 +30,14 @@ if [ "$programs" = build/release ]; then
   cmake --build --preset release --target weir-server weir
 fi
 mkdir -p "$results"
-socket=$(mktemp -d)
-export WEIR_SERVER=unix:$socket/weir.sock
+export WEIR_SERVER=unix:$results/weir.sock
 server=
 stop_server() {
   if [ -z "$server" ]; then return; fi
   kill -TERM "$server" && wait "$server"
   server=
 }
-trap 'stop_server || true; rm -rf "$socket"' EXIT
+trap 'stop_server || true' EXIT
 
 # start_server LOG OPTION…
 start_server() {
@@ -69,14 +68,16 @@ echo "load before: $(cut -d' ' -f1-3 /proc/loadavg) on $(nproc) processors" | te
 models=()
 for mixer in linear performer mamba mamba2 softmax; do models+=(--model "model/zoo/tales-$mixer"); done
 all=linear,performer,mamba,mamba2,softmax
+# Enough for a time per token: a server sends in one message what waits.
+itl=$((256 / scale))
 
 # 52 sessions of each model are 260 in all, a model at a time. 3 GiB of KV blocks are full before 52 sessions of tales-softmax
 # reach its context limit.
 start_server sessions.log "${models[@]}" --slots 64 --state-memory 1GiB --kv-memory 3GiB
-measure sessions --compare $all --sessions 52 --positions $((1000 / scale)),$((10000 / scale)),$((100000 / scale))
+measure sessions --compare $all --sessions 52 --itl-tokens $itl --positions $((1000 / scale)),$((10000 / scale)),$((100000 / scale))
 stop_server
 start_server million.log "${models[@]}" --slots 64 --state-memory 1GiB --kv-memory 3GiB
-measure million --compare $all --sessions 1 \
+measure million --compare $all --sessions 1 --itl-tokens $itl \
   --positions $((1000 / scale)),$((10000 / scale)),$((100000 / scale)),$((1000000 / scale))
 stop_server
 start_server capacity.log --model model/zoo/tales-linear --slots $((13411 / scale)) \
