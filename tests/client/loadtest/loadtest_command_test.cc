@@ -34,6 +34,7 @@ using ::testing::HasSubstr;
 using testing::MakeServedFake;
 using testing::ServedModel;
 using testing::ServerFixture;
+using ::testing::StartsWith;
 using testing::TempDir;
 
 std::string ReadFile(const std::string& path) {
@@ -469,7 +470,8 @@ TEST(LoadtestCommand, DrawsOverItselfOnATerminalOfItsWidth) {
   ASSERT_EQ(lines.size(), 3u) << drawn;
   EXPECT_EQ(lines[0], "a-model-with-a-long-name, 2 at once");
   EXPECT_THAT(lines[1], HasSubstr("FAILED"));
-  EXPECT_EQ(lines[2].substr(0, 24), "a-model-with-a-long-name");
+  EXPECT_THAT(lines[2], StartsWith("a-model-"));  // the rest of it where there is room
+  EXPECT_THAT(lines[2], HasSubstr("s of "));
 }
 
 TEST(LoadtestCommand, WithoutAServerNothingIsWritten) {
