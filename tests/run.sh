@@ -34,4 +34,5 @@ fi
 cmake --preset "$preset" >/dev/null
 cmake --build --preset "$preset"
 if [ "$container" -eq 0 ]; then set -- -LE container "$@"; fi
-CONTAINER_INSTALL=1 ctest --preset "$preset" --parallel 2 "$@"
+# Many tests wait more than they compute.
+CONTAINER_INSTALL=1 ctest --preset "$preset" --parallel "$(($(nproc) + 1))" "$@"
