@@ -90,6 +90,8 @@ void GenerateReactor::Pump() {
     if (finish) status = *status_;
     waiting_since_ = MonotonicNow();
   }
+  // While gRPC reads the message here, the write may be over and the call done on another thread already.
+  const std::shared_ptr<GenerateReactor> alive = shared_from_this();
   // Outside the lock: these calls may take gRPC's own.
   // No buffer hint although more may follow: with it the notice of a completed write was seen to wait for the
   // next event on the connection, half a minute on a quiet one.

@@ -25,7 +25,8 @@ namespace weir {
 // (OnStarted, OnRefused) and on the notifier's (OnReadable); none of them blocks.
 class GenerateReactor final : public grpc::ServerWriteReactor<v1::GenerateResponse>,
                               public TurnClient,
-                              public StreamWatch::Watched {
+                              public StreamWatch::Watched,
+                              public std::enable_shared_from_this<GenerateReactor> {
  public:
   // Takes the contents of `request` away, so that a long prompt is not kept for the length of the answer.
   static GenerateReactor* Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
