@@ -39,8 +39,10 @@ TEST(ProcessMemory, RisesByWhatIsAllocatedAndFallsByWhatIsGivenBack) {
     const Mapping memory(PROT_READ | PROT_WRITE, MAP_ANONYMOUS, -1);
     const ProcessMemory held = ReadProcessMemory();
     EXPECT_NEAR(held.resident - before.resident, kBytes, kSlack);
-    EXPECT_NEAR(held.proportional - before.proportional, kBytes, kSlack);
     EXPECT_NEAR(held.anonymous - before.anonymous, kBytes, kSlack);
+    // Its share of the program's own pages falls when another process runs the same program meanwhile.
+    EXPECT_GE(held.proportional, held.anonymous);
+    EXPECT_LE(held.proportional, held.resident);
   }
   const ProcessMemory after = ReadProcessMemory();
   EXPECT_NEAR(after.resident, before.resident, kSlack);
