@@ -14,11 +14,6 @@
 namespace weir {
 namespace {
 
-std::string ReasonOrCode(const absl::Status& status) {
-  const std::string reason = GetErrorDetails(status).reason;
-  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
-}
-
 // Nobody answers there any more; what a server says of itself has a reason of its own.
 bool IsLoss(const absl::Status& status) {
   const std::string reason = GetErrorDetails(status).reason;

@@ -52,29 +52,24 @@ std::string GeneratedText(const CapacityFigures& figures) {
   return text + "\n";
 }
 
-template <class T>
-nlohmann::ordered_json FigureOrNull(const std::optional<T>& value) {
-  return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
-}
-
 }  // namespace
 
 nlohmann::ordered_json CapacityJson(const CapacityFigures& figures) {
-  return {{"slots", FigureOrNull(figures.slots)},
-          {"slots_free", FigureOrNull(figures.slots_free)},
-          {"sessions", FigureOrNull(figures.sessions)},
-          {"arena_bytes", FigureOrNull(figures.arena_bytes)},
-          {"process_resident_bytes", FigureOrNull(figures.resident_bytes)},
-          {"refused_with", FigureOrNull(figures.refused_with)},
-          {"refused_again", FigureOrNull(figures.refused_again)},
-          {"accepted_after_delete", FigureOrNull(figures.accepted_after_delete)},
-          {"sessions_with_token", FigureOrNull(figures.with_token)},
-          {"create_seconds", FigureOrNull(figures.create_seconds)},
+  return {{"slots", OrNull(figures.slots)},
+          {"slots_free", OrNull(figures.slots_free)},
+          {"sessions", OrNull(figures.sessions)},
+          {"arena_bytes", OrNull(figures.arena_bytes)},
+          {"process_resident_bytes", OrNull(figures.resident_bytes)},
+          {"refused_with", OrNull(figures.refused_with)},
+          {"refused_again", OrNull(figures.refused_again)},
+          {"accepted_after_delete", OrNull(figures.accepted_after_delete)},
+          {"sessions_with_token", OrNull(figures.with_token)},
+          {"create_seconds", OrNull(figures.create_seconds)},
           {"create_ms", DistributionJson(figures.create_ms)},
-          {"generate_seconds", FigureOrNull(figures.generate_seconds)},
+          {"generate_seconds", OrNull(figures.generate_seconds)},
           {"first_token_ms", DistributionJson(figures.first_token_ms)},
-          {"steps", FigureOrNull(figures.steps)},
-          {"step_ms", FigureOrNull(figures.step_ms)}};
+          {"steps", OrNull(figures.steps)},
+          {"step_ms", OrNull(figures.step_ms)}};
 }
 
 std::string CapacityText(const std::string& model, const CapacityFigures& figures) {

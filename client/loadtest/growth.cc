@@ -110,10 +110,9 @@ void GrowthPhase::Then(void (GrowthPhase::*step)()) {
 
 void GrowthPhase::StopWith(int64_t position, const absl::Status& status) {
   if (Stopping()) return;
-  const std::string reason = GetErrorDetails(status).reason;
-  figures_.stopped =
-      GrowthStop{position, reason.empty() ? absl::StatusCodeToString(status.code()) : reason,
-                 std::string(status.message()), absl::IsResourceExhausted(status), reason == kConnectionLost};
+  const std::string reason = ReasonOrCode(status);
+  figures_.stopped = GrowthStop{position, reason, std::string(status.message()),
+                                absl::IsResourceExhausted(status), reason == kConnectionLost};
 }
 
 void GrowthPhase::Begin() {

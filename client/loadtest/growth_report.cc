@@ -12,11 +12,6 @@ namespace {
 
 using GrowthObject = nlohmann::ordered_json;
 
-template <class T>
-GrowthObject ValueOrNull(const std::optional<T>& value) {
-  return value ? GrowthObject(*value) : GrowthObject(nullptr);
-}
-
 // 0 stands for a figure that the server does not tell.
 GrowthObject KnownOrNull(int64_t bytes) { return bytes > 0 ? GrowthObject(bytes) : GrowthObject(nullptr); }
 
@@ -48,7 +43,7 @@ GrowthObject PointJson(const GrowthPoint& point) {
           {"process_resident_bytes", sample.resident},
           {"process_proportional_bytes", KnownOrNull(sample.proportional)},
           {"process_anonymous_bytes", KnownOrNull(sample.anonymous)},
-          {"device_bytes", ValueOrNull(sample.device)},
+          {"device_bytes", OrNull(sample.device)},
           {"tokens", sample.tokens},
           {"itl_ms", TimePerTokenJson(point.itl)}};
 }
@@ -62,7 +57,7 @@ GrowthObject SampleJson(const MemorySample& sample) {
           {"resident", sample.resident},
           {"proportional", KnownOrNull(sample.proportional)},
           {"anonymous", KnownOrNull(sample.anonymous)},
-          {"device", ValueOrNull(sample.device)}};
+          {"device", OrNull(sample.device)}};
 }
 
 std::string ItlCell(const std::optional<TimePerToken>& itl, double Distribution::*part) {

@@ -12,11 +12,6 @@ using ReportObject = nlohmann::ordered_json;
 
 constexpr int kSchema = 1;
 
-template <class T>
-ReportObject OrNull(const std::optional<T>& value) {
-  return value ? ReportObject(*value) : ReportObject(nullptr);
-}
-
 // Objects, also where there is nothing in them.
 template <class T>
 ReportObject MapJson(const std::map<std::string, T>& values) {

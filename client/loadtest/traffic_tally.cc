@@ -14,11 +14,6 @@ constexpr double kRateUnit = 1e3;  // stream rates are kept in thousandths of a 
 
 int64_t Ns(absl::Duration duration) { return absl::ToInt64Nanoseconds(duration); }
 
-std::string ReasonOf(const absl::Status& status) {
-  const std::string reason = GetErrorDetails(status).reason;
-  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
-}
-
 // Nearest rank, of ns.
 std::optional<double> MedianMs(std::vector<int64_t> values) {
   if (values.empty()) return std::nullopt;
@@ -97,7 +92,7 @@ void TrafficTally::Ended(const TurnRecord& turn, absl::Duration at, TurnOutcome 
 }
 
 void TrafficTally::Error(const absl::Status& status) {
-  const std::string reason = ReasonOf(status);
+  const std::string reason = ReasonOrCode(status);
   ++figures_.errors[reason];
   figures_.error_messages.emplace(reason, std::string(status.message()));
 }

@@ -48,6 +48,11 @@ ErrorDetails GetErrorDetails(const absl::Status& status) {
   return details;
 }
 
+std::string ReasonOrCode(const absl::Status& status) {
+  std::string reason = GetErrorDetails(status).reason;
+  return reason.empty() ? absl::StatusCodeToString(status.code()) : reason;
+}
+
 std::string Quoted(std::string_view text, size_t limit) {
   std::string out = "'";
   for (const char c : text) {

@@ -25,6 +25,9 @@ absl::Status MakeError(absl::StatusCode code, std::string_view reason, std::stri
 
 ErrorDetails GetErrorDetails(const absl::Status& status);
 
+// The reason, or, of a status that was made without one, the name of its code.
+std::string ReasonOrCode(const absl::Status& status);
+
 // Text from outside for use in a message: non-printable and non-ASCII bytes escaped, at most `limit`
 // characters.
 std::string Quoted(std::string_view text, size_t limit = 100);

@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<TokenStream>> Engine::Submit(TurnParams params,
 }
 
 void Engine::CreateSession(CreateParams params, Done<SessionInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   Call<SessionInfo>(std::move(done), [this, params = std::move(params)]() -> absl::StatusOr<SessionInfo> {
     SessionTable& sessions = runners_[params.model]->sessions();
     WEIR_RETURN_IF_ERROR(CheckNewSession(params.id, params.owner, sessions.arena().slot_bytes()));
@@ -152,7 +152,7 @@ void Engine::DeleteSession(std::string id, std::string owner, std::string etag, 
 
 void Engine::ForkSession(std::string parent, std::string owner, std::string etag, std::string child,
                          Done<SessionInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   Call<SessionInfo>(
       std::move(done),
       [this, parent = std::move(parent), owner = std::move(owner), etag = std::move(etag),

@@ -19,9 +19,8 @@ inline absl::Status Draining() {
 
 // Counted as any other refusal, although it never comes to the engine's thread.
 template <class T>
-void RefuseInDrain(EngineMetrics* metrics, Done<T>* done) {
-  const absl::Status refusal = Draining();
-  metrics->rejections.Add(refusal);
+void RefuseAtOnce(const absl::Status& refusal, EngineMetrics* metrics, Done<T>* done) {
+  metrics->rejections.AddIfOfCapacity(refusal);
   (*done)(refusal);
 }
 
@@ -38,10 +37,7 @@ void Engine::Call(Done<T> done, absl::AnyInvocable<absl::StatusOr<T>()> work) {
     if (!result.ok()) metrics_.rejections.AddIfOfCapacity(result.status());
     Reply<T>(shared_done, std::move(result));
   });
-  if (posted) return;
-  const absl::Status stopped = Stopped();
-  metrics_.rejections.AddIfOfCapacity(stopped);
-  (*shared_done)(stopped);
+  if (!posted) RefuseAtOnce(Stopped(), &metrics_, shared_done.get());
 }
 
 template <class T, class Start>
@@ -73,10 +69,7 @@ void Engine::CallInPieces(Histogram* duration, Done<T> done, Start start) {
          },
          [this, shared_done](const absl::Status& why) { Reply<T>(shared_done, why); }});
   });
-  if (posted) return;
-  const absl::Status stopped = Stopped();
-  metrics_.rejections.AddIfOfCapacity(stopped);
-  (*shared_done)(stopped);
+  if (!posted) RefuseAtOnce(Stopped(), &metrics_, shared_done.get());
 }
 
 }  // namespace weir

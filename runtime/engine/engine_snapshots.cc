@@ -18,7 +18,7 @@ constexpr absl::Duration kCopyTime = absl::Milliseconds(1);
 
 void Engine::UpdateSession(std::string id, std::string owner, std::string etag, absl::Duration ttl,
                            Done<SessionInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   Call<SessionInfo>(std::move(done),
                     [this, id = std::move(id), owner = std::move(owner), etag = std::move(etag),
                      ttl]() -> absl::StatusOr<SessionInfo> {
@@ -29,7 +29,7 @@ void Engine::UpdateSession(std::string id, std::string owner, std::string etag, 
 
 void Engine::CreateSnapshot(std::string session, std::string owner, std::string etag, std::string snapshot,
                             Done<SnapshotInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   CallInPieces<SnapshotInfo>(
       &metrics_.snapshot_duration, std::move(done),
       [this, session = std::move(session), owner = std::move(owner), etag = std::move(etag),
@@ -75,7 +75,7 @@ void Engine::DeleteSnapshot(std::string session, std::string owner, std::string 
 
 void Engine::RollbackSession(std::string session, std::string owner, std::string etag, std::string snapshot,
                              Done<SessionInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   CallInPieces<SessionInfo>(
       &metrics_.restore_duration, std::move(done),
       [this, session = std::move(session), owner = std::move(owner), etag = std::move(etag),
@@ -87,7 +87,7 @@ void Engine::RollbackSession(std::string session, std::string owner, std::string
 
 void Engine::ImportSession(CreateParams params, std::shared_ptr<const SnapshotImage> image,
                            Done<SessionInfo> done) {
-  if (draining()) return RefuseInDrain(&metrics_, &done);
+  if (draining()) return RefuseAtOnce(Draining(), &metrics_, &done);
   CallInPieces<SessionInfo>(
       &metrics_.restore_duration, std::move(done),
       [this, params = std::move(params),

@@ -29,11 +29,6 @@ std::string OutcomeOf(std::string_view method, FinishReason reason) {
   return std::string(TurnEndingName(end));
 }
 
-std::string OutcomeOf(const absl::Status& status) {
-  std::string reason = GetErrorDetails(status).reason;
-  return reason.empty() ? std::string(absl::StatusCodeToString(status.code())) : reason;
-}
-
 double Milliseconds(absl::Duration duration) {
   return static_cast<double>(absl::ToInt64Microseconds(duration)) / 1000.0;
 }
@@ -145,7 +140,7 @@ void CallRecord::End(const absl::Status& status, absl::Time now) {
   if (log == nullptr) return;
   call_.failed = !status.ok();
   call_.code = absl::StatusCodeToString(status.code());
-  if (call_.failed) call_.outcome = OutcomeOf(status);
+  if (call_.failed) call_.outcome = ReasonOrCode(status);
   call_.duration = now - arrival_;
   log->sink(call_);
 }

@@ -58,6 +58,8 @@ void ExportReactor::OnPiece(absl::StatusOr<std::string> piece) {
     MutexLock lock(&mu_);
     writing_since_ = MonotonicNow();
   }
+  // While gRPC reads the message here, the write may be over and the call done on another thread already.
+  const std::shared_ptr<ExportReactor> alive = shared_from_this();
   if (remaining_ > 0) {
     HandOver(this);
     return StartWrite(&message_);

@@ -20,7 +20,8 @@ namespace weir {
 // at a time, and a client that does not read holds nobody up but its session, until StreamWatch ends the
 // call.
 class ExportReactor final : public grpc::ServerWriteReactor<v1::ExportSessionResponse>,
-                            public StreamWatch::Watched {
+                            public StreamWatch::Watched,
+                            public std::enable_shared_from_this<ExportReactor> {
  public:
   static ExportReactor* Start(absl::StatusOr<AdmittedCall> call, StreamWatch* watch,
                               grpc::CallbackServerContext* context, const v1::ExportSessionRequest* request);
