@@ -3,11 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "grpcpp/create_channel.h"
@@ -34,6 +36,27 @@ void Replace(std::string* text, const std::string& from, const std::string& to) 
 }
 
 bool IsPath(const std::string& upstream) { return upstream[0] == '/'; }
+
+std::vector<int> ChildrenOf(pid_t parent) {
+  std::vector<int> children;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    int pid = 0;
+    if (!absl::SimpleAtoi(entry.path().filename().string(), &pid)) continue;
+    std::ifstream status(entry.path() / "status");
+    for (std::string line; std::getline(status, line);)
+      if (line == "PPid:\t" + std::to_string(parent)) children.push_back(pid);
+  }
+  return children;
+}
+
+// Whether this process of nginx takes no new connections or calls any more.
+bool ShutsDown(int worker) {
+  std::ifstream command("/proc/" + std::to_string(worker) + "/cmdline");
+  std::stringstream text;
+  text << command.rdbuf();
+  return text.str().find("worker process") == std::string::npos ||
+         text.str().find("shutting down") != std::string::npos;
+}
 
 std::string MarkOf(int replica) { return "mark-" + std::to_string(replica); }
 
@@ -113,8 +136,15 @@ std::string Proxy::HaProxy() const {
 }
 
 void Proxy::Reload(int out) {
+  const std::vector<int> workers = ChildrenOf(process_->pid());
+  ASSERT_FALSE(workers.empty());
   WriteConfig(out);
   process_->Signal(SIGHUP);
+  // Until then calls still go by the old configuration.
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!std::all_of(workers.begin(), workers.end(), ShutsDown) && absl::Now() < deadline)
+    absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_TRUE(std::all_of(workers.begin(), workers.end(), ShutsDown));
 }
 
 void Replicas::SetUp() {

@@ -53,7 +53,7 @@ class Proxy {
   bool checks_health() const { return kind_ == "haproxy"; }
   std::string address() const { return "unix:" + dir_.File("proxy.sock"); }
   // What an operator does to nginx, which asks nobody for health: takes upstream `out` out, -1 for none, and
-  // reloads.
+  // reloads; then waits until the old workers take no calls.
   void Reload(int out);
 
  private:
