@@ -34,7 +34,8 @@ enum ExitStatus {
   kModelNotLoaded = 3,
   kAddressInUse = 4,
   kDeaf = 5,
-  kDeviceLost = 6
+  kDeviceLost = 6,
+  kShortage = 7
 };
 
 // Why the process ends, if not by a signal from outside: the first reason.
@@ -168,6 +169,7 @@ int Show(const CommandLine& line) {
 }
 
 int Main(int argc, char** argv) {
+  NameShortages("weir-server", kShortage);
   KeepStandardDescriptors(argv);
   RaiseDescriptorLimit();
   signal(SIGPIPE, SIG_IGN);

@@ -66,6 +66,7 @@ EXIT STATUS
   4  the address could not be had
   5  no connection could be accepted any more, for want of descriptors (ulimit -n); what ran was finished
   6  the GPU failed: every turn was told so (INTERNAL, DEVICE_LOST), and what was on it is lost
+  7  no memory, or no further thread, could be had (ulimit -v, ulimit -u, a container's limits)
 
 EXAMPLES
   weir-server --model /models/tales

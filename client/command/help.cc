@@ -32,7 +32,7 @@ ENVIRONMENT
 EXIT STATUS
   0    ok
   1    the server answered with an error or refused the request for its size, the output could not be written,
-       or a load test did not pass
+       memory or threads ran out, or a load test did not pass
   2    bad usage: options, values that no model takes, an address that is none, a prompt that is not UTF-8, or
        a file that cannot be read
   3    the server cannot be reached or did not greet in time, TLS does not come about, or the connection broke

@@ -62,6 +62,7 @@ int Run(Context* context, const std::vector<std::string>& args) {
 }
 
 int Main(int argc, char** argv) {
+  NameShortages("weir", kExitServerError);
   KeepStandardDescriptors(argv);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error, like a full disk

@@ -13,4 +13,9 @@ void KeepStandardDescriptors(char** argv);
 // Raises the limit of open descriptors to what the system allows this process. Returns the limit now.
 int64_t RaiseDescriptorLimit();
 
+// From now on a process that gets no further thread or memory, in whatever thread, ends at once with `status`
+// and one line on stderr that says so and how it is helped, instead of by a signal. `program` begins the
+// line, and has to live as long as the process. Other exceptions that nobody catches abort, as ever.
+void NameShortages(const char* program, int status);
+
 }  // namespace weir

@@ -3,16 +3,19 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <vector>
 
+#include "fmt/format.h"
 #include "tests/e2e/server_process.h"
 
 namespace weir::testing {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -42,6 +45,28 @@ TEST(RoughStart, AServerThatCannotAcceptAnyMoreSaysSoAndEnds) {
   EXPECT_THAT(server.output(), HasSubstr("ulimit -n"));
   for (const int fd : connections) close(fd);
 }
+
+// Whatever fails first, and in whatever thread: the programs say what they lack, and no signal ends them.
+#if !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)  // whose shadows are terabytes of addresses
+TEST(RoughStart, TooLittleAddressSpaceIsNamed) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  int short_of_it = 0;
+  for (int mib = 100; mib <= 1200; mib += 50) {
+    Process server({"/bin/sh", "-c",
+                    fmt::format("ulimit -v {}; exec " WEIR_SERVER_BINARY
+                                " --listen unix:{} --threads 4 --slots 1000 --model m={}",
+                                mib * 1024, folder.File("socket"), folder.path())});
+    if (server.ReadUntil("ready").find("ready") != std::string::npos) server.Signal(SIGTERM);
+    const int status = server.Wait();
+    EXPECT_THAT(status, AnyOf(0, 3, 7, 127)) << mib << " MiB: " << server.output();
+    if (status == 7) EXPECT_THAT(server.output(), HasSubstr("weir-server: ")) << mib << " MiB";
+    short_of_it += status == 7 ? 1 : 0;
+  }
+  EXPECT_GT(short_of_it, 0);
+}
+#endif
 
 class RoughClient : public ServerProcess {
  protected:
