@@ -10,6 +10,7 @@
 #include "model/mixers/family_table.h"
 #include "model/weights/content_hash.h"
 #include "model/weights/weight_map.h"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
@@ -60,17 +61,24 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string
 absl::Status CheckFolder(const std::string& folder) {
   constexpr std::string_view kWhatIsOne =
       "a model is a folder with config.json, *.safetensors and tokenizer.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(folder, ignored))
-    return absl::NotFoundError(fmt::format("does not exist, or cannot be reached; {}", kWhatIsOne));
-  if (!std::filesystem::is_directory(folder, ignored))
-    return absl::InvalidArgumentError(fmt::format("is no folder; {}", kWhatIsOne));
   std::error_code error;
-  const auto config = std::filesystem::status(std::filesystem::path(folder) / "config.json", error);
-  if (config.type() == std::filesystem::file_type::not_found)
-    return absl::NotFoundError(fmt::format("has no config.json; {}", kWhatIsOne));
+  const auto found = std::filesystem::status(folder, error);
+  if (found.type() == std::filesystem::file_type::not_found)
+    return absl::NotFoundError(fmt::format("does not exist; {}", kWhatIsOne));
   if (error)
-    return absl::FailedPreconditionError(fmt::format("config.json cannot be reached: {}", error.message()));
+    return absl::FailedPreconditionError(
+        fmt::format("cannot be reached: {}", SystemErrorText(error.value())));
+  if (found.type() != std::filesystem::file_type::directory)
+    return absl::InvalidArgumentError(fmt::format("is no folder; {}", kWhatIsOne));
+  const std::filesystem::path path = std::filesystem::path(folder) / "config.json";
+  const auto config = std::filesystem::status(path, error);
+  if (config.type() == std::filesystem::file_type::not_found) {
+    if (std::filesystem::is_symlink(path, error)) return absl::OkStatus();  // said by who opens it
+    return absl::NotFoundError(fmt::format("has no config.json; {}", kWhatIsOne));
+  }
+  if (error)
+    return absl::FailedPreconditionError(
+        fmt::format("config.json cannot be reached: {}", SystemErrorText(error.value())));
   return absl::OkStatus();
 }
 

@@ -17,8 +17,9 @@ int64_t CallBytes(int64_t memory_limit) { return std::min<int64_t>(32 << 20, mem
 
 absl::Status TooSmall(const std::string& flag, int64_t share, int64_t needed, const std::string& what) {
   return MakeError(absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
-                   fmt::format("a model's share of {} is {} bytes, and {} needs {}; raise {}", flag, share,
-                               what, needed, flag),
+                   fmt::format("a model's share of {} is {} bytes, and {} needs {}; raise {}, or give the "
+                               "server more memory",
+                               flag, share, what, needed, flag),
                    {{"share", std::to_string(share)}, {"needed", std::to_string(needed)}});
 }
 
@@ -35,6 +36,17 @@ HostMemory ShareHostMemory(int64_t memory_limit, int64_t taken, const CapacityRe
   for (const LanguageModel* model : models)
     host.reserve += ModelRunner::StepBytes(*model, limits, num_threads);
   return host;
+}
+
+absl::Status CheckAnyLeft(const HostMemory& host) {
+  if (host.limit <= 0 || host.free() > 0) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, "MEMORY_TOO_SMALL",
+      fmt::format(
+          "of {} bytes of memory, program and weights take {}, and steps and calls may take {}: nothing is "
+          "left for sessions; raise the limit of the container, or serve fewer models",
+          host.limit, host.taken, host.reserve),
+      {{"limit", std::to_string(host.limit)}, {"needed", std::to_string(host.taken + host.reserve + 1)}});
 }
 
 absl::Status CheckFits(const HostMemory& host, const std::vector<CapacityPlan>& plans,
@@ -60,8 +72,11 @@ absl::Status CheckFits(const HostMemory& host, const std::vector<CapacityPlan>& 
 
 absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
                                                        const std::vector<const LanguageModel*>& models) {
-  int64_t num_paged = 0;
-  for (const LanguageModel* model : models) num_paged += model->Paged().num_layers > 0 ? 1 : 0;
+  int64_t num_fixed = 0, num_paged = 0;
+  for (const LanguageModel* model : models) {
+    num_fixed += StateArena::SlotBytes(model->States()) > 0 ? 1 : 0;
+    num_paged += model->Paged().num_layers > 0 ? 1 : 0;
+  }
   std::vector<CapacityPlan> plans;
   for (const LanguageModel* model : models) {
     CapacityPlan plan;
@@ -70,7 +85,7 @@ absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& re
     plan.slot_bytes = StateArena::SlotBytes(model->States());
     plan.limits.slots = request.slots;
     if (plan.slot_bytes > 0) {
-      const int64_t share = request.state_memory / static_cast<int64_t>(models.size());
+      const int64_t share = request.state_memory / num_fixed;
       if (share < plan.slot_bytes) return TooSmall("--state-memory", share, plan.slot_bytes, "one session");
       plan.limits.slots = static_cast<int>(std::min<int64_t>(request.slots, share / plan.slot_bytes));
     }

@@ -41,13 +41,16 @@ int64_t RequestLineBytes(int64_t memory_limit);
 HostMemory ShareHostMemory(int64_t memory_limit, int64_t taken, const CapacityRequest& request,
                            const std::vector<const LanguageModel*>& models, int num_threads);
 
+// INVALID_ARGUMENT, naming all of the bytes, where nothing is left for sessions, whatever the options.
+absl::Status CheckAnyLeft(const HostMemory& host);
+
 // Whether states, caches and snapshots may all be full without the kernel ending the process.
 // INVALID_ARGUMENT, naming all of the bytes, where not.
 absl::Status CheckFits(const HostMemory& host, const std::vector<CapacityPlan>& plans,
                        int64_t snapshot_memory);
 
-// One plan per model, in order; each gets an equal share of either memory. INVALID_ARGUMENT, naming the
-// bytes, where a share does not hold one slot or one block.
+// One plan per model, in order; those with fixed states get equal shares of the one memory, those with paged
+// caches of the other. INVALID_ARGUMENT, naming the bytes, where a share does not hold one slot or one block.
 absl::StatusOr<std::vector<CapacityPlan>> PlanCapacity(const CapacityRequest& request,
                                                        const std::vector<const LanguageModel*>& models);
 

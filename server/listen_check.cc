@@ -58,9 +58,9 @@ absl::Status CheckUnix(const Asked& asked, const std::string& path) {
     if (connect(probe.fd(), raw, sizeof(address)) == 0)
       return Refuse(asked, "another program listens there", true);
     if (errno == ECONNREFUSED) return absl::OkStatus();  // left behind by a program that is gone
-    return Refuse(asked, std::strerror(errno), errno == EAGAIN);
+    return Refuse(asked, SystemErrorText(errno), errno == EAGAIN);
   }
-  if (bind(probe.fd(), raw, sizeof(address)) != 0) return Refuse(asked, std::strerror(errno), false);
+  if (bind(probe.fd(), raw, sizeof(address)) != 0) return Refuse(asked, SystemErrorText(errno), false);
   unlink(path.c_str());
   return absl::OkStatus();
 }
@@ -89,7 +89,7 @@ absl::Status CheckListenAddress(const std::string& listen, std::string_view flag
       status = absl::OkStatus();
       break;
     }
-    status = Refuse(asked, errno == EADDRINUSE ? "another program has the port" : std::strerror(errno),
+    status = Refuse(asked, errno == EADDRINUSE ? "another program has the port" : SystemErrorText(errno),
                     errno == EADDRINUSE);
   }
   freeaddrinfo(found);

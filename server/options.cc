@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -396,14 +397,16 @@ void CheckKeys(CLI::App* app, const std::string& text) {
 }
 
 absl::Status ReadFile(const std::string& path, Options* options) {
+  errno = 0;
   std::ifstream file(path);
   std::string text;
   char buffer[4096];
   while (file.read(buffer, sizeof(buffer)), file.gcount() > 0)
     text.append(buffer, static_cast<size_t>(file.gcount()));
   if (!file.is_open() || file.bad())
-    return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
-                     fmt::format("cannot read the configuration file {}", Quoted(path)));
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
+        fmt::format("cannot read the configuration file {}: {}", Quoted(path), SystemErrorText(errno)));
   std::string unused;
   auto pass = MakePass(options, &unused);
   return RunPass(pass.get(), path, [&](CLI::App* app) {
@@ -416,8 +419,26 @@ absl::Status ReadFile(const std::string& path, Options* options) {
 std::vector<std::string> ArgsOfVariable(const std::string& flag, const std::string& value) {
   std::vector<std::string> args;
   if (flag != "--model" && flag != "--tokenizer") return {flag + "=" + value};
-  for (const std::string& part : CLI::detail::split(value, ',')) args.push_back(flag + "=" + part);
+  for (const std::string& part : CLI::detail::split(value, ','))
+    args.push_back(flag + "=" + CLI::detail::trim_copy(part));
   return args;
+}
+
+bool OfCommandLineOnly(const std::string& flag) {
+  return std::find(std::begin(kPrintAndExit), std::end(kPrintAndExit), flag) != std::end(kPrintAndExit);
+}
+
+// A variable of that name that a container gets for others, or a slip: who reads this knows which.
+std::string UnknownVariable(const CLI::App& app, const std::string& name) {
+  std::string flag = "--" + name.substr(std::string_view("WEIR_").size());
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  std::transform(flag.begin(), flag.end(), flag.begin(), ::tolower);
+  std::string meant = ResemblingOption(flag, {&app});
+  if (OfCommandLineOnly(meant)) meant.clear();
+  return fmt::format(
+      "environment variable {} is none of this program's{}; those that begin with WEIR_ are its options (see "
+      "weir-server --help): give it no others",
+      Quoted(name), meant.empty() ? "" : fmt::format(", but {} is", VariableOf(*app.get_option(meant))));
 }
 
 absl::Status ReadEnvironment(const Environment& environment, Options* options, std::string* config) {
@@ -428,13 +449,10 @@ absl::Status ReadEnvironment(const Environment& environment, Options* options, s
     std::string flag;
     for (const CLI::Option* option : pass->app.get_options())
       if (!option->get_lnames().empty() && VariableOf(*option) == name) flag = "--" + option->get_lnames()[0];
-    if (flag.empty() ||
-        std::find(std::begin(kPrintAndExit), std::end(kPrintAndExit), flag) != std::end(kPrintAndExit)) {
+    if (flag.empty() || OfCommandLineOnly(flag)) {
       if (IsServiceVariable(name, value)) continue;
-      return MakeError(
-          absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
-          fmt::format("environment variable {} is none of this program's; see weir-server --help",
-                      Quoted(name)));
+      return MakeError(absl::StatusCode::kInvalidArgument, "INVALID_OPTION",
+                       UnknownVariable(pass->app, name));
     }
     WEIR_RETURN_IF_ERROR(
         RunPass(pass.get(), "environment variable " + name,

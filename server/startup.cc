@@ -43,8 +43,10 @@ void ChooseTokenizer(const Options& options, const NamedFolder& model, LoadOptio
   const TokenizerChoice* chosen = nullptr;
   for (const TokenizerChoice& choice : options.tokenizers) {
     if (choice.model == model.name) chosen = &choice;
-    if (choice.model.empty() && chosen == nullptr &&
-        !std::filesystem::exists(model.folder + "/tokenizer.json"))
+    // One that cannot be reached, or a link that leads nowhere, is not absent: loading says what it is.
+    std::error_code none;
+    const auto own = std::filesystem::symlink_status(model.folder + "/tokenizer.json", none);
+    if (choice.model.empty() && chosen == nullptr && own.type() == std::filesystem::file_type::not_found)
       chosen = &choice;
   }
   if (chosen == nullptr) return;
@@ -142,6 +144,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
   spdlog::info(
       "of {} bytes of memory, {} are taken and {} kept for steps and calls: {} for what sessions hold",
       host.limit, host.taken, host.reserve, host.free());
+  if (on_cpu) WEIR_RETURN_IF_ERROR(CheckAnyLeft(host));
   const int64_t snapshot_memory = options.snapshot_memory.Resolve(host.free());
   WEIR_ASSIGN_OR_RETURN(
       const std::vector<CapacityPlan> plans,

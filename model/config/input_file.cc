@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "fmt/format.h"
+#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
@@ -18,6 +20,22 @@ namespace {
 // One read() moves at most 2 GiB on Linux.
 constexpr size_t kMaxReadBytes = size_t{1} << 30;
 
+// `error`: an errno.
+absl::Status CannotOpen(const std::string& path, int error) {
+  const std::string text = fmt::format("cannot open {}: {}", path, SystemErrorText(error));
+  if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(text);
+  if (error != ENOENT && error != ENOTDIR) return absl::InternalError(text);
+  // A hub's cache is folders of links that lead out of them. Such a file is not absent, and may not be passed
+  // over where it is optional.
+  std::error_code none;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, none);
+  if (none) return absl::NotFoundError(text);
+  return absl::FailedPreconditionError(fmt::format(
+      "cannot open {}: it is a link to {}, which is not there; what links lead to has to be mounted "
+      "or copied with them",
+      path, Quoted(target.string())));
+}
+
 }  // namespace
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
@@ -25,13 +43,7 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
   file.path_ = path;
   // O_NONBLOCK: opening a pipe must not hang; it changes nothing for regular files.
   file.fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file.fd_ < 0) {
-    const int error = errno;
-    const std::string text = fmt::format("cannot open {}: {}", path, std::strerror(error));
-    if (error == ENOENT || error == ENOTDIR) return absl::NotFoundError(text);
-    if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(text);
-    return absl::InternalError(text);
-  }
+  if (file.fd_ < 0) return CannotOpen(path, errno);
   struct stat info {};
   if (::fstat(file.fd_, &info) != 0) {
     return absl::InternalError(fmt::format("cannot examine {}: {}", path, std::strerror(errno)));

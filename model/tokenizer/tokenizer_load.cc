@@ -1,11 +1,9 @@
 // Reading a tokenizer folder into TokenizerParts.
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "fmt/format.h"
+#include "model/config/input_file.h"
 #include "model/tokenizer/json_fields.h"
 #include "model/tokenizer/token_decoder.h"
 #include "model/tokenizer/tokenizer.h"
@@ -18,24 +16,6 @@ namespace {
 constexpr uint64_t kMaxFileBytes = 512ull << 20;
 // Goes up when the same file would encode or decode differently than before.
 constexpr std::string_view kFingerprintVersion = "weir tokenizer 1\n";
-
-absl::StatusOr<std::string> ReadFile(const std::filesystem::path& path) {
-  std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path, error);
-  if (error) {
-    return absl::NotFoundError(fmt::format("cannot read {}: {}", path.string(), error.message()));
-  }
-  if (size > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} has {} bytes, more than {} allowed", path.string(), size, kMaxFileBytes));
-  }
-  std::string content(size, '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(content.data(), static_cast<std::streamsize>(size))) {
-    return absl::UnavailableError(fmt::format("reading {} failed", path.string()));
-  }
-  return content;
-}
 
 absl::StatusOr<Json> ParseObject(std::string_view text, std::string_view name) {
   try {
@@ -226,9 +206,9 @@ absl::StatusOr<std::unique_ptr<const TokenizerParts>> TokenizerParts::FromJson(
 }
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Load(const std::string& folder) {
-  const std::filesystem::path path(folder);
-  WEIR_ASSIGN_OR_RETURN(const std::string tokenizer_json, ReadFile(path / "tokenizer.json"));
-  absl::StatusOr<std::string> config = ReadFile(path / "tokenizer_config.json");
+  WEIR_ASSIGN_OR_RETURN(const std::string tokenizer_json,
+                        ReadTextFile(folder + "/tokenizer.json", kMaxFileBytes));
+  absl::StatusOr<std::string> config = ReadTextFile(folder + "/tokenizer_config.json", kMaxFileBytes);
   if (absl::IsNotFound(config.status())) config = std::string();
   WEIR_RETURN_IF_ERROR(config.status());
   return FromJson(tokenizer_json, *config);

@@ -116,8 +116,9 @@ absl::StatusOr<WeightMap> WeightMap::Open(const std::string& folder) {
   const std::string index_path = fmt::format("{}/{}", folder, kIndexFile);
   absl::StatusOr<ShardIndex> index = ReadIndex(index_path);
   if (absl::IsNotFound(index.status())) {
-    const bool has_bin = std::filesystem::exists(folder + "/pytorch_model.bin") ||
-                         std::filesystem::exists(folder + "/pytorch_model.bin.index.json");
+    std::error_code none;  // without it, a file that cannot be looked at is an exception
+    const bool has_bin = std::filesystem::exists(folder + "/pytorch_model.bin", none) ||
+                         std::filesystem::exists(folder + "/pytorch_model.bin.index.json", none);
     return absl::NotFoundError(
         fmt::format("{} has neither {} nor {}; {}", folder, kSingleFile, kIndexFile,
                     has_bin ? "its pytorch_model.bin has to be converted with model/training/convert_bin.py"

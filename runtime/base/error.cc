@@ -1,5 +1,9 @@
 #include "runtime/base/error.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <optional>
 
 #include "absl/strings/cord.h"
@@ -64,6 +68,12 @@ std::string Quoted(std::string_view text, size_t limit) {
       out += fmt::format("\\x{:02x}", byte);
   }
   return out + "'";
+}
+
+std::string SystemErrorText(int error) {
+  const std::string text = std::strerror(error);
+  if (error != EACCES && error != EPERM) return text;
+  return fmt::format("{}; this process is user {} of group {}", text, geteuid(), getegid());
 }
 
 }  // namespace weir

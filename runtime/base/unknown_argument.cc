@@ -12,22 +12,6 @@ namespace {
 
 constexpr size_t kMaxTypos = 2;
 
-// The long option of one of `apps` that is nearest to `word`; empty when none is near.
-std::string Resembling(const std::string& word, const std::vector<const CLI::App*>& apps) {
-  std::string best;
-  size_t fewest = std::min(kMaxTypos, word.size() / 3) + 1;
-  for (const CLI::App* app : apps) {
-    for (const CLI::Option* option : app->get_options()) {
-      for (const std::string& name : option->get_lnames()) {
-        const size_t typos = EditDistance(word, "--" + name);
-        if (typos < fewest) best = "--" + name;
-        fewest = std::min(fewest, typos);
-      }
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
 size_t EditDistance(const std::string& from, const std::string& to) {
@@ -45,6 +29,21 @@ size_t EditDistance(const std::string& from, const std::string& to) {
   return row.back();
 }
 
+std::string ResemblingOption(const std::string& word, const std::vector<const CLI::App*>& apps) {
+  std::string best;
+  size_t fewest = std::min(kMaxTypos, word.size() / 3) + 1;
+  for (const CLI::App* app : apps) {
+    for (const CLI::Option* option : app->get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        const size_t typos = EditDistance(word, "--" + name);
+        if (typos < fewest) best = "--" + name;
+        fewest = std::min(fewest, typos);
+      }
+    }
+  }
+  return best;
+}
+
 std::string UnknownArgument(const CLI::App& app, const std::vector<std::string>& extras) {
   std::vector<const CLI::App*> apps = {&app};
   std::string command = app.get_name();
@@ -59,7 +58,7 @@ std::string UnknownArgument(const CLI::App& app, const std::vector<std::string>&
     return fmt::format("{} is one argument too many for {}", Quoted(extras.empty() ? "" : extras[0]),
                        command);
   const std::string word = option->substr(0, option->find('='));
-  const std::string meant = Resembling(word, apps);
+  const std::string meant = ResemblingOption(word, apps);
   return fmt::format("{} is no option of {}{}", Quoted(word), command,
                      meant.empty() ? "" : fmt::format(", but {} is", meant));
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 #include "fmt/format.h"
 #include "runtime/base/error.h"
@@ -37,14 +36,14 @@ absl::StatusOr<std::string> ReadSmallFile(std::string_view option, const std::st
   // Non-blocking, so that a FIFO is refused below and not waited for.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info = {};
-  if (file.get() < 0 || fstat(file.get(), &info) != 0) return refuse(std::strerror(errno));
+  if (file.get() < 0 || fstat(file.get(), &info) != 0) return refuse(SystemErrorText(errno));
   if (!S_ISREG(info.st_mode)) return refuse("is no regular file");
   std::string text;
   char buffer[16384];
   for (;;) {
     const ssize_t n = read(file.get(), buffer, sizeof buffer);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return refuse(std::strerror(errno));
+    if (n < 0) return refuse(SystemErrorText(errno));
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
     if (static_cast<int64_t>(text.size()) > limit) return refuse(fmt::format("is over {} bytes", limit));

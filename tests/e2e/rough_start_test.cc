@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <vector>
 
 #include "fmt/format.h"
@@ -127,6 +128,20 @@ TEST_F(RoughClient, TheReasonWhyAnAddressCannotBeHadIsTheSystems) {
   EXPECT_THAT(refusal("192.0.2.1:7070"), HasSubstr("Cannot assign requested address"));
   EXPECT_THAT(refusal("unix:" + file), HasSubstr("is no socket"));
   EXPECT_THAT(refusal("unix:" + folder.File("none/socket")), HasSubstr("No such file or directory"));
+}
+
+// It was an exception, and so an abort, to ask whether such a model has a tokenizer of its own.
+TEST_F(RoughClient, AModelThatCannotBeLookedIntoIsRefusedWithAnyTokenizer) {
+  const TempDir model;
+  WriteTinyModel(model.path(), {});
+  std::filesystem::remove(model.File("tokenizer.json"));
+  std::filesystem::create_symlink("tokenizer.json", model.File("tokenizer.json"));  // to itself
+  for (const std::string& tokenizer : {std::string("none"), linear_.path()}) {
+    Process server({WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--threads", "1", "--model",
+                    "m=" + model.path(), "--tokenizer", tokenizer});
+    EXPECT_EQ(server.Wait(), 3) << tokenizer;
+    EXPECT_THAT(server.output(), HasSubstr("tokenizer.json: Too many levels of symbolic links")) << tokenizer;
+  }
 }
 
 TEST_F(RoughClient, ASocketFileBelongsToTheServerThatListensThere) {

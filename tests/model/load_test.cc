@@ -1,6 +1,7 @@
 // What LoadModel refuses, and how it says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,7 @@
 namespace weir::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Load : public ::testing::Test {
@@ -167,6 +169,47 @@ TEST_F(Load, AConfigurationThatCannotBeReachedIsNotCalledAbsent) {
   std::filesystem::create_symlink("config.json", folder.path() + "/config.json");  // to itself
   const absl::Status status = LoadModel(folder.path(), *device_, {}).status();
   EXPECT_THAT(Text(status), HasSubstr("config.json cannot be reached: Too many levels of symbolic links"));
+}
+
+// A hub's cache has such links; mounted alone, they lead nowhere. Optional files may not be passed over then.
+TEST_F(Load, ALinkThatLeadsNowhereIsCalledOne) {
+  for (const char* name : {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json",
+                           "tokenizer_config.json"}) {
+    const TempDir folder;
+    WriteTinyModel(folder.path(), {});
+    std::filesystem::remove(folder.File(name));
+    std::filesystem::create_symlink("../../blobs/1f", folder.File(name));
+    const absl::Status status = LoadModel(folder.path(), *device_, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
+    EXPECT_THAT(Text(status),
+                HasSubstr(std::string(name) + ": it is a link to '../../blobs/1f', which is not there"));
+  }
+}
+
+TEST_F(Load, WhatThisUserMayNotReadIsSaid) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  const auto refusal = [&] {
+    // Root reads everything, so it steps down for the moment.
+    const bool root = geteuid() == 0;
+    if (root) EXPECT_EQ(seteuid(65534), 0);
+    const std::string text = Text(LoadModel(folder.path(), *device_, {}).status());
+    if (root) EXPECT_EQ(seteuid(0), 0);
+    return text;
+  };
+  namespace fs = std::filesystem;
+  fs::permissions(folder.path(), fs::perms::owner_all | fs::perms::others_exec);
+  for (const char* name : {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json",
+                           "tokenizer_config.json"}) {
+    if (!fs::exists(folder.File(name))) folder.Write(name, "{}");
+    fs::permissions(folder.File(name), fs::perms::none);
+    EXPECT_THAT(refusal(),
+                AllOf(HasSubstr(folder.File(name)), HasSubstr("Permission denied; this process is user")));
+    fs::permissions(folder.File(name), fs::perms::owner_read | fs::perms::others_read);
+  }
+  fs::permissions(folder.path(), fs::perms::none);
+  EXPECT_THAT(refusal(), HasSubstr("config.json cannot be reached: Permission denied; this process is user"));
+  fs::permissions(folder.path(), fs::perms::owner_all);
 }
 
 TEST_F(Load, UnsupportedValuesAreNamed) {

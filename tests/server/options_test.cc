@@ -17,6 +17,7 @@
 namespace weir {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Options MustParse(const std::vector<std::string>& args, const Environment& environment = {}) {
@@ -79,7 +80,7 @@ TEST(Options, FlagsBeatEnvironmentBeatsFileBeatsDefaults) {
 }
 
 TEST(Options, ModelsComeFromTheHighestSourceThatNamesAny) {
-  const Environment environment = {{"WEIR_MODEL", "a=/e/a,/e/b/"}};
+  const Environment environment = {{"WEIR_MODEL", "a=/e/a, /e/b/"}};
   const Options from_environment = MustParse({}, environment);
   ASSERT_EQ(from_environment.models.size(), 2u);
   EXPECT_EQ(from_environment.models[0].name, "a");
@@ -95,8 +96,12 @@ TEST(Options, UnknownNamesAreErrorsEverywhere) {
   testing::TempDir dir;
   EXPECT_THAT(Refusal({"--model", "/m", "--slotz", "1"}), HasSubstr("slotz"));
   EXPECT_THAT(Refusal({"--model", "/m", "stray"}), HasSubstr("stray"));
-  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_SLOTZ", "1"}}), HasSubstr("WEIR_SLOTZ"));
-  EXPECT_THAT(Refusal({"--model", "/m"}, {{"WEIR_HELP", "1"}}), HasSubstr("WEIR_HELP"));
+  EXPECT_THAT(
+      Refusal({"--model", "/m"}, {{"WEIR_MAX_WAITNG", "1"}}),
+      HasSubstr("'WEIR_MAX_WAITNG' is none of this program's, but WEIR_MAX_WAITING is; those that begin"));
+  for (const char* name : {"WEIR_HELP", "WEIR_DOMAIN", "WEIR_IMAGE", "WEIR_"})
+    EXPECT_THAT(Refusal({"--model", "/m"}, {{name, "1"}}),
+                HasSubstr(name + std::string("' is none of this program's; those that begin with WEIR_")));
   const std::string unknown = dir.Write("unknown.conf", "slotz = 1\n");
   EXPECT_EQ(Refusal({"--model", "/m", "--config", unknown}),
             unknown + ": unknown option 'slotz'; see weir-server --help");
@@ -106,7 +111,7 @@ TEST(Options, UnknownNamesAreErrorsEverywhere) {
   EXPECT_THAT(Refusal({"--model", "/m", "--config", single}), HasSubstr("unknown option 'h'"));
   const std::string nested = dir.Write("nested.conf", "config = \"/other\"\n");
   EXPECT_THAT(Refusal({"--model", "/m", "--config", nested}), HasSubstr("option 'config' cannot stand"));
-  EXPECT_THAT(Refusal({"--model", "/m", "--config", dir.path()}), HasSubstr("cannot read the configuration"));
+  EXPECT_THAT(Refusal({"--model", "/m", "--config", dir.path()}), HasSubstr("Is a directory"));
 }
 
 TEST(Options, AddressesThatKubernetesAddsForServicesAreNotOurs) {
@@ -344,6 +349,19 @@ TEST(OptionValues, MemorySizes) {
     EXPECT_FALSE(ParseMemorySize(text).ok()) << text;
 }
 
+// A softmax model, as far as memory is shared out.
+class CachesOnly final : public LanguageModel {
+ public:
+  int32_t vocab_size() const override { return 64; }
+  int64_t context_limit() const override { return 100; }
+  std::vector<StateSpec> States() const override { return {}; }
+  PagedSpec Paged() const override { return {1, 1, 8, DType::kF16}; }
+  int prefill_granule() const override { return 1; }
+  TokenCost token_cost() const override { return {}; }
+  int64_t WorkspaceBytes(int, int, int64_t, int) const override { return 0; }
+  void Forward(const StepInput&, const StepState&, TensorView, Workspace&, Stream&) const override {}
+};
+
 TEST(Capacity, SlotsAreCappedByTheStateMemory) {
   const testing::FakeModel model({});
   CapacityRequest request;
@@ -359,6 +377,10 @@ TEST(Capacity, SlotsAreCappedByTheStateMemory) {
   // Two models share it.
   request.state_memory = 4 * slot_bytes;
   EXPECT_EQ(PlanCapacity(request, {&model, &model})->at(1).limits.slots, 2);
+  // One that has no fixed state takes nothing of it away.
+  const CachesOnly softmax;
+  request.kv_memory_limit = 1 << 20;
+  EXPECT_EQ(PlanCapacity(request, {&model, &softmax})->at(0).limits.slots, 4);
   request.state_memory = slot_bytes - 1;
   const absl::Status refused = PlanCapacity(request, {&model}).status();
   EXPECT_THAT(std::string(refused.message()), HasSubstr(std::to_string(slot_bytes)));
@@ -381,7 +403,12 @@ TEST(Capacity, SessionsShareWhatProgramWeightsAndStepsLeave) {
   CapacityRequest longer = request;
   longer.max_step_tokens = 4096;
   EXPECT_GE(ShareHostMemory(kLimit, kTaken, longer, {&model}, 2).reserve, host.reserve);
-  EXPECT_EQ(ShareHostMemory(kLimit, 2 * kLimit, request, {&model}, 2).free(), 0);
+  const HostMemory full = ShareHostMemory(kLimit, 2 * kLimit, request, {&model}, 2);
+  EXPECT_EQ(full.free(), 0);
+  EXPECT_THAT(std::string(CheckAnyLeft(full).message()),
+              AllOf(HasSubstr(std::to_string(kLimit)), HasSubstr("raise the limit of the container")));
+  EXPECT_TRUE(CheckAnyLeft(host).ok());
+  EXPECT_TRUE(CheckAnyLeft({}).ok()) << "a limit that nobody knows refuses nothing";
 
   request.state_memory = host.free() / 4;
   request.kv_memory_limit = host.free() / 4;

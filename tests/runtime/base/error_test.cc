@@ -1,7 +1,11 @@
 #include "runtime/base/error.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cerrno>
+
+#include "fmt/format.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
@@ -26,6 +30,12 @@ TEST(Error, QuotedTextIsPrintableAndShort) {
   EXPECT_EQ(Quoted("\xff\xc3(\n'"), "'\\xff\\xc3(\\x0a\\x27'");
   EXPECT_LT(Quoted(std::string(1 << 20, 'a')).size(), 200u);
   EXPECT_NE(Quoted(std::string(1 << 20, 'a')).find("1048576 bytes"), std::string::npos);
+}
+
+TEST(Error, AMissingRightNamesWhoLacksIt) {
+  EXPECT_EQ(SystemErrorText(ENOENT), "No such file or directory");
+  EXPECT_EQ(SystemErrorText(EACCES),
+            fmt::format("Permission denied; this process is user {} of group {}", geteuid(), getegid()));
 }
 
 }  // namespace
