@@ -10,8 +10,8 @@
 #include "model/mixers/family_table.h"
 #include "model/weights/content_hash.h"
 #include "model/weights/weight_map.h"
-#include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/system_error.h"
 
 namespace weir {
 namespace {

@@ -14,6 +14,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/system_error.h"
 
 namespace weir {
 namespace {

@@ -17,6 +17,7 @@
 #include "runtime/base/error.h"
 #include "runtime/base/option_value.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/system_error.h"
 #include "runtime/base/unknown_argument.h"
 #include "runtime/base/wrapped_help.h"
 #include "runtime/device/device_name.h"

@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/system_error.h"
 
 namespace weir {
 namespace {

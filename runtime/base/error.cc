@@ -1,9 +1,5 @@
 #include "runtime/base/error.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "absl/strings/cord.h"
@@ -68,12 +64,6 @@ std::string Quoted(std::string_view text, size_t limit) {
       out += fmt::format("\\x{:02x}", byte);
   }
   return out + "'";
-}
-
-std::string SystemErrorText(int error) {
-  const std::string text = std::strerror(error);
-  if (error != EACCES && error != EPERM) return text;
-  return fmt::format("{}; this process is user {} of group {}", text, geteuid(), getegid());
 }
 
 }  // namespace weir

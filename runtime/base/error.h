@@ -32,8 +32,4 @@ std::string ReasonOrCode(const absl::Status& status);
 // characters.
 std::string Quoted(std::string_view text, size_t limit = 100);
 
-// What the system says of `error` (an errno). Where it is a right that is missing, also whose: a file that
-// its owner can read is a riddle to who forgot that the process, in a container above all, is somebody else.
-std::string SystemErrorText(int error);
-
 }  // namespace weir

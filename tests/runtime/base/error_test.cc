@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/base/system_error.h"
 
 namespace weir {
 namespace {
