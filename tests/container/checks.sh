@@ -123,10 +123,45 @@ check_image() {
 check_start() {
   t "without TLS or --insecure it does not open itself to others, and says why" \
     says "--insecure" 2 podman run --rm --network none "$image"
-  t "a limit that leaves nothing is an error that names it" \
-    says "33554432" 3 podman run --rm --network none --memory 32m --memory-swap 32m "$image" --listen 127.0.0.1:0
+  t "a limit that leaves nothing is an error that names it" says "of 33554432 bytes of memory, program and weights take" 3 \
+    podman run --rm --network none --memory 32m --memory-swap 32m "$image" --listen 127.0.0.1:0
   t "sizes that cannot all be full are refused" says "--state-memory" 3 podman run --rm --network none \
     --memory 256m --memory-swap 256m "$image" --listen 127.0.0.1:0 --slots 1000 --state-memory 400MiB
+  t "a variable that is meant for others is refused by its name" says "'WEIR_DOMAIN' is none of this program's" 2 \
+    podman run --rm --network none --env WEIR_DOMAIN=.invalid "$image" --listen 127.0.0.1:0
+}
+
+# What is mounted, and cannot be read from inside.
+check_mounts() {
+  local from=$engine_run/mounts
+  mkdir -p "$from/closed" "$from/snapshot"
+  ln -sf ../../blobs/1f "$from/snapshot/config.json"
+  touch "$from/tls.key"
+  chmod 700 "$from/closed"
+  chmod 600 "$from/tls.key"
+  refused() {
+    says "$1" "$2" podman run --rm --network none --volume "$from:/mnt:ro" "$image" --listen 127.0.0.1:0 "${@:3}"
+  }
+  t "a folder of somebody else is no abort, but says whose it is not" \
+    refused "Permission denied; this process is user 10001 of group 10001" 3 --model /mnt/closed --tokenizer none
+  t "nor may it read others' keys" \
+    refused "'/mnt/tls.key': Permission denied; this process is user 10001" 2 --tls-cert /mnt/tls.key --tls-key /mnt/tls.key
+  t "links that lead out of the mount are named" \
+    refused "it is a link to '../../blobs/1f', which is not there" 3 --model /mnt/snapshot
+}
+
+# The way of deploy/container.md: a port of this machine, and its client.
+check_port() {
+  local server=$name-port address
+  if ! podman run --detach --name "$server" --publish 127.0.0.1::7070 "$image" --insecure >"$engine_run/port.log" 2>&1; then
+    echo "  ports cannot be published here: $(tail -1 "$engine_run/port.log")"
+    return
+  fi
+  address=$(podman port "$server" 7070)
+  for _ in $(seq 600); do if "$weir" --server "$address" info --quiet 2>/dev/null; then break; fi; sleep 0.1; done
+  t "a tale through a published port" "$weir" --server "$address" generate -m tales-linear -n 4 "Once"
+  podman kill --signal INT "$server" >/dev/null
+  t "SIGINT ends it as SIGTERM does" is "$(podman wait "$server")" 0
 }
 
 check_confinement() {

@@ -37,7 +37,7 @@ grep -E '^ *(Hits|Misses):' "$engine_run/build.log" | head -2 || true
 podman run --rm --network none --entrypoint /usr/bin/weir-server "$image" --version >"$engine_run/version" ||
   skip "containers do not run here: $(podman run --rm --network none "$image" --version 2>&1 | tail -1)"
 
-for group in image start confinement stream memory drain death; do
+for group in image start mounts port confinement stream memory drain death; do
   step "$group"
   "check_$group"
 done
