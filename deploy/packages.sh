@@ -10,9 +10,9 @@ weir_packages=(
 weir_test_packages=(libgtest-dev libgmock-dev libbenchmark-dev ccache fish zsh)  # the shells: for completion
 # For tests/container, which builds and runs the image without a Docker engine.
 weir_container_packages=(buildah podman runc catatonit mmdebstrap)
-# For tests of deploy/proxy, which are skipped without. Not among the others: where systemd runs, Debian starts both as
-# services when it installs them.
-weir_proxy_packages=(nginx-light haproxy)
+# For tests of deploy/proxy, which are skipped without. Not among the others: where systemd runs, Debian starts the
+# proxies as services when it installs them.
+weir_proxy_packages=(nginx-light haproxy dnsmasq-base)
 
 # weir_install package…: installs those that are missing; as root, or with sudo.
 weir_install() {

@@ -1,6 +1,8 @@
 #include "tests/e2e/replicas/replicas.h"
 
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,17 +91,20 @@ std::string Proxy::Program(const std::string& kind) {
   return "";
 }
 
-Proxy::Proxy(std::string kind, std::vector<std::string> upstreams)
-    : kind_(std::move(kind)), upstreams_(std::move(upstreams)) {
+bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+Proxy::Proxy(std::string kind, std::vector<std::string> upstreams, HaProxyPlace place)
+    : kind_(std::move(kind)), upstreams_(std::move(upstreams)), place_(std::move(place)) {
   WriteConfig(-1);
-  const std::string config = dir_.File("proxy.conf");
   std::filesystem::create_directory(dir_.File("nginx"));
-  // As root, nginx would give its workers a user who may not enter the test's folders.
-  process_ = std::make_unique<Process>(
-      checks_health()
-          ? std::vector<std::string>{"/usr/bin/env", "WEIR_DOMAIN=.invalid", Program(kind_), "-f", config}
-          : std::vector<std::string>{Program(kind_), "-c", config, "-g",
-                                     getuid() == 0 ? "user root; daemon off;" : "daemon off;"});
+  process_ = std::make_unique<Process>(Command());
   // A channel that finds nobody would wait a second before it tries again.
   const absl::Time deadline = absl::Now() + kPatience;
   while (!std::filesystem::exists(dir_.File("proxy.sock")) && !process_->Ended() && absl::Now() < deadline)
@@ -108,9 +113,32 @@ Proxy::Proxy(std::string kind, std::vector<std::string> upstreams)
 }
 
 Proxy::~Proxy() {
-  // nginx's first process ends its workers; a signal that it cannot catch would leave them behind.
+  // The first process ends its workers; a signal that it cannot catch would leave them behind.
   process_->Signal(SIGTERM);
   process_->Wait();
+}
+
+std::vector<std::string> Proxy::Command() const {
+  const std::string config = dir_.File("proxy.conf");
+  // As root, nginx would give its workers a user who may not enter the test's folders.
+  if (!checks_health())
+    return {Program(kind_), "-c", config, "-g", getuid() == 0 ? "user root; daemon off;" : "daemon off;"};
+  // As its image runs it: a first process that starts others at a reload.
+  const std::string name = place_.name.empty() ? "alone" : place_.name;
+  return {"/usr/bin/env",
+          "WEIR_DOMAIN=" + place_.domain,
+          "WEIR_PEERS=unix@" + PeerSocket(name),
+          Program(kind_),
+          "-W",
+          "-db",
+          "-L",
+          name,
+          "-f",
+          config};
+}
+
+std::string Proxy::PeerSocket(const std::string& name) const {
+  return (place_.peers_folder.empty() ? dir_.path() : place_.peers_folder) + "/" + name + ".sock";
 }
 
 void Proxy::WriteConfig(int out) const { dir_.Write("proxy.conf", checks_health() ? HaProxy() : Nginx(out)); }
@@ -132,6 +160,11 @@ std::string Proxy::HaProxy() const {
   for (size_t i = 0; i < upstreams_.size(); ++i)
     Replace(&text, "\"weir-" + std::to_string(i) + "${WEIR_DOMAIN}:7070\"",
             std::string(IsPath(upstreams_[i]) ? "unix@" : "") + upstreams_[i]);
+  Replace(&text, "${WEIR_DOMAIN}:7070\"", "${WEIR_DOMAIN}:" + std::to_string(place_.replica_port) + "\"");
+  if (!place_.nameserver.empty()) Replace(&text, "parse-resolv-conf", "nameserver test " + place_.nameserver);
+  Replace(&text, "\nglobal\n", "\nglobal\n  stats socket unix@" + dir_.File("manage.sock") + "\n");
+  for (const char* name : {"weir-proxy-0", "weir-proxy-1"})
+    Replace(&text, name + std::string(":7071"), "unix@" + PeerSocket(name));
   return text;
 }
 
@@ -145,6 +178,55 @@ void Proxy::Reload(int out) {
   while (!std::all_of(workers.begin(), workers.end(), ShutsDown) && absl::Now() < deadline)
     absl::SleepFor(absl::Milliseconds(5));
   EXPECT_TRUE(std::all_of(workers.begin(), workers.end(), ShutsDown));
+}
+
+std::string Proxy::Manage(const std::string& command) const {
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  dir_.File("manage.sock").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::string answer;
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      send(fd, (command + "\n").data(), command.size() + 1, MSG_NOSIGNAL) > 0) {
+    char buffer[4096];
+    for (ssize_t n; (n = read(fd, buffer, sizeof(buffer))) > 0;)
+      answer.append(buffer, static_cast<size_t>(n));
+  }
+  close(fd);
+  return answer;
+}
+
+void Proxy::HandOver() {
+  // For 5 s after its start a process waits for whom it could learn from, and teaches nobody: flags 1 and 2.
+  ASSERT_TRUE(Eventually([this] {
+    const std::string peers = Manage("show peers");
+    const size_t at = peers.find(" flags=0x");
+    return at != std::string::npos && (std::stoi(peers.substr(at + 7), nullptr, 16) & 3) == 3;
+  })) << Manage("show peers");
+  const std::vector<int> workers = ChildrenOf(process_->pid());
+  ASSERT_EQ(workers.size(), 1u);
+  process_->Signal(SIGUSR2);
+  EXPECT_TRUE(Eventually([&] {
+    const std::vector<int> now = ChildrenOf(process_->pid());
+    return now.size() == 1 && now != workers;
+  }));
+}
+
+void Proxy::WaitUntilKnows(const std::string& session, int replica) const {
+  const auto known = [&] {
+    std::istringstream lines(Manage("show table replicas"));
+    for (std::string line; std::getline(lines, line);)
+      if (line.find(" key=" + session + " ") != std::string::npos &&
+          line.find("server_key=weir-" + std::to_string(replica)) != std::string::npos)
+        return true;
+    return false;
+  };
+  EXPECT_TRUE(Eventually(known)) << session << "\n" << Manage("show table replicas");
+}
+
+void Proxy::Kill() {
+  for (const int worker : ChildrenOf(process_->pid())) kill(worker, SIGKILL);
+  process_->Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([this] { return process_->Ended(); }));
 }
 
 void Replicas::SetUp() {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ inline constexpr bool kSlow = false;
 // A connection of its own: gRPC would share one among channels to the same address.
 std::shared_ptr<grpc::Channel> OwnChannel(const std::string& address);
 
-// weir-server on a unix socket; it can be ended and started again there.
+// weir-server on a unix socket, or on ADDRESS:PORT; it can be ended and started again there.
 class Replica {
  public:
   Replica(std::string model_folder, std::string socket)
@@ -32,7 +33,7 @@ class Replica {
   // Until it is ready.
   void Start(absl::Duration drain_delay);
   Process& process() { return *process_; }
-  std::string address() const { return "unix:" + socket_; }
+  std::string address() const { return (socket_[0] == '/' ? "unix:" : "") + socket_; }
   const std::string& socket() const { return socket_; }
   WeirClient Connect() const;
 
@@ -41,11 +42,21 @@ class Replica {
   std::unique_ptr<Process> process_;
 };
 
+// Where HAProxy stands. As it is, it finds no replica by name, and there is no other proxy.
+struct HaProxyPlace {
+  std::string nameserver = "";  // ADDRESS:PORT
+  std::string domain = ".invalid";
+  int replica_port = 7070;  // of replicas that are found by name
+  // Among its peers, whose sockets are in that folder; empty: it is alone.
+  std::string name = "", peers_folder = "";
+};
+
 // The kind is the program's name: nginx or haproxy.
 class Proxy {
  public:
-  // Upstreams are paths of unix sockets, or 127.0.0.1:PORT.
-  Proxy(std::string kind, std::vector<std::string> upstreams);
+  // Upstreams are paths of unix sockets, or 127.0.0.1:PORT; replicas after the last one are left to their
+  // names.
+  Proxy(std::string kind, std::vector<std::string> upstreams, HaProxyPlace place = {});
   ~Proxy();
   // Where the program is; empty where it is not installed.
   static std::string Program(const std::string& kind);
@@ -56,13 +67,25 @@ class Proxy {
   // reloads; then waits until the old workers take no calls.
   void Reload(int out);
 
+  // HAProxy only. Its answer to a command of its management.
+  std::string Manage(const std::string& command) const;
+  // A new process takes the place of the old one, which has ended when this returns.
+  void HandOver();
+  // Waits until it remembers that the session is on that replica.
+  void WaitUntilKnows(const std::string& session, int replica) const;
+  // Without a word to anybody.
+  void Kill();
+
  private:
   void WriteConfig(int out) const;
   std::string Nginx(int out) const;
   std::string HaProxy() const;
+  std::vector<std::string> Command() const;
+  std::string PeerSocket(const std::string& name) const;
 
   const std::string kind_;
   const std::vector<std::string> upstreams_;
+  const HaProxyPlace place_;
   const TempDir dir_;
   std::unique_ptr<Process> process_;
 };
@@ -93,6 +116,9 @@ class Replicas : public ::testing::TestWithParam<std::string> {
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::unique_ptr<Proxy> proxy_;
 };
+
+// Polls for what takes moments; false when it has not come after two minutes.
+bool Eventually(const std::function<bool()>& condition);
 
 // For the names of tests.
 inline std::string KindName(const ::testing::TestParamInfo<std::string>& kind) { return kind.param; }
