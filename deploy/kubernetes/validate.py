@@ -77,6 +77,13 @@ def references(documents, maps):
     """What is named and not there."""
     wrong = []
     pods = {d["metadata"]["name"]: d["spec"]["template"] for d in documents if d["kind"] in ("StatefulSet", "Deployment")}
+    pod_name = "statefulset.kubernetes.io/pod-name"  # the label that Kubernetes gives each pod of a StatefulSet
+    for d in documents:
+        if d["kind"] == "StatefulSet":
+            for i in range(d["spec"].get("replicas", 0)):
+                pod = copy.deepcopy(d["spec"]["template"])
+                pod["metadata"]["labels"][pod_name] = f"{d['metadata']['name']}-{i}"
+                pods[pod["metadata"]["labels"][pod_name]] = pod
     labels = [p["metadata"]["labels"] for p in pods.values()]
     services = [d for d in documents if d["kind"] == "Service"]
 

@@ -160,6 +160,31 @@ TEST(Manifests, TheProxyKnowsEveryReplica) {
                 FindOne(TextOf(kBase / "namespace.yaml"), "name: ([a-z-]+)") + ".svc.cluster.local");
 }
 
+TEST(Manifests, TheProxiesKnowEachOther) {
+  const std::string config = TextOf(kDeploy / "proxy/haproxy.cfg"), pods = TextOf(kBase / "proxy.yaml"),
+                    services = TextOf(kBase / "services.yaml");
+  const std::string set = FindOne(pods, "kind: StatefulSet\nmetadata:\n  name: ([a-z-]+)");
+  const std::string port = FindOne(pods, "name: WEIR_PEERS, value: \":(\\d+)\"");
+  EXPECT_EQ(FindOne(pods, "name: peers, containerPort: (\\d+)"), port);
+  std::vector<std::string> names;
+  for (int i = 0; i < std::stoi(FindOne(pods, "\n  replicas: (\\d+)")); ++i)
+    names.push_back(set + "-" + std::to_string(i));
+  EXPECT_THAT(names, SizeIs(2));
+  EXPECT_EQ(FindAll(config, "if streq\\(\"\\$HAPROXY_LOCALPEER\",([a-z0-9-]+)\\)"), names);
+  for (const std::string& name : names)
+    EXPECT_THAT(config, HasSubstr("\n  server " + name + " " + name + ":" + port + "\n"));
+  EXPECT_EQ(FindAll(services, "\n  name: ([a-z-]+-\\d+)"), names);
+  EXPECT_EQ(FindAll(services, "pod-name: ([a-z-]+-\\d+)"), names);
+  EXPECT_EQ(FindAll(services, "name: peers, port: (\\d+)"), std::vector<std::string>(2, port));
+}
+
+// HAProxy's own 30 s are too long for a test with a DNS that is down: dns_test.cc sees 6.
+TEST(Manifests, AReplicaKeepsItsAddressWhileTheDnsIsDown) {
+  const std::string config = TextOf(kDeploy / "proxy/haproxy.cfg");
+  for (const std::string fault : {"timeout", "refused", "other"})
+    EXPECT_GE(TimeIn(config, "\n  hold " + fault + " (\\w+)"), absl::Hours(1)) << fault;
+}
+
 TEST(Manifests, EveryFileIsInItsKustomization) {
   for (const fs::path& folder :
        {kBase, kDeploy / "kubernetes/overlays/cpu", kDeploy / "kubernetes/overlays/gpu"}) {

@@ -161,6 +161,7 @@ std::string Proxy::HaProxy() const {
     Replace(&text, "\"weir-" + std::to_string(i) + "${WEIR_DOMAIN}:7070\"",
             std::string(IsPath(upstreams_[i]) ? "unix@" : "") + upstreams_[i]);
   Replace(&text, "${WEIR_DOMAIN}:7070\"", "${WEIR_DOMAIN}:" + std::to_string(place_.replica_port) + "\"");
+  Replace(&text, "init-addr libc,none", "init-addr none");  // libc would ask this machine's DNS
   if (!place_.nameserver.empty()) Replace(&text, "parse-resolv-conf", "nameserver test " + place_.nameserver);
   Replace(&text, "\nglobal\n", "\nglobal\n  stats socket unix@" + dir_.File("manage.sock") + "\n");
   for (const char* name : {"weir-proxy-0", "weir-proxy-1"})
