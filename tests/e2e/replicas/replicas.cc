@@ -165,7 +165,7 @@ std::string Proxy::HaProxy() const {
   if (!place_.nameserver.empty()) Replace(&text, "parse-resolv-conf", "nameserver test " + place_.nameserver);
   Replace(&text, "\nglobal\n", "\nglobal\n  stats socket unix@" + dir_.File("manage.sock") + "\n");
   for (const char* name : {"weir-proxy-0", "weir-proxy-1"})
-    Replace(&text, name + std::string(":7071"), "unix@" + PeerSocket(name));
+    Replace(&text, name + std::string(":7170"), "unix@" + PeerSocket(name));
   return text;
 }
 
