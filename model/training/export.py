@@ -121,6 +121,8 @@ def write(master, config, tokenizer_file, out, trained_length):
     dump(out / "config.json", config_json(config, trained_length))
     dump(out / "generation_config.json", {"bos_token_id": 0, "eos_token_id": 0, "do_sample": True,
                                           "temperature": 0.7, "top_p": 0.9})
+    if tokenizer_file is None:
+        return
     mark = "<|endoftext|>"
     dump(out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": mark, "eos_token": mark, "unk_token": mark,
