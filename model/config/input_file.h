@@ -16,8 +16,7 @@ namespace weir {
 // Owns one descriptor (close-on-exec). Move-only; const methods may be called from several threads.
 class InputFile {
  public:
-  // NOT_FOUND when there is no such file, not even a link that leads nowhere; INVALID_ARGUMENT when it is a
-  // folder, pipe or device.
+  // NOT_FOUND when there is no such file; INVALID_ARGUMENT when it is a folder, pipe or device.
   static absl::StatusOr<InputFile> Open(const std::string& path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
