@@ -78,7 +78,8 @@ absl::Status RunScore(const TextOptions& options, Context* context) {
   context->out.WriteLine(fmt::format("tokens:        {}", response.logprobs_size()));
   context->out.WriteLine(fmt::format("total_logprob: {:.6f}", response.total_logprob()));
   context->out.WriteLine(fmt::format("perplexity:    {:.6g}", response.perplexity()));
-  context->out.WriteLine(fmt::format("bits_per_byte: {:.6g}", response.bits_per_byte()));
+  if (response.bits_per_byte() > 0)  // ids of a model without a tokenizer have no bytes
+    context->out.WriteLine(fmt::format("bits_per_byte: {:.6g}", response.bits_per_byte()));
   return absl::OkStatus();
 }
 

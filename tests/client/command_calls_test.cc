@@ -222,6 +222,11 @@ TEST_F(Calls, ScorePrintsPerplexity) {
             "-0.5\t2\n-1.5\t3\ntokens:        2\ntotal_logprob: -2.000000\nperplexity:    2.71828\n"
             "bits_per_byte: 1.25\n");
   EXPECT_EQ(Json(Run({"score", "--json", "text"}).out)["perplexity"], 2.71828);
+  // Ids of a model without a tokenizer have no bytes.
+  server_.answers = {
+      {"weir.v1.ScoreResponse", "token_ids: [1, 2] logprobs: [-1] total_logprob: -1 perplexity: 2.71828"}};
+  EXPECT_EQ(Run({"score", "--token-ids", "1,2"}).out,
+            "tokens:        1\ntotal_logprob: -1.000000\nperplexity:    2.71828\n");
 }
 
 TEST_F(Calls, InfoShowsHealthCapacityAndUse) {
