@@ -137,6 +137,7 @@ check_mounts() {
   mkdir -p "$from/closed" "$from/snapshot"
   ln -sf ../../blobs/1f "$from/snapshot/config.json"
   touch "$from/tls.key"
+  chmod 755 "$from" "$from/snapshot"
   chmod 700 "$from/closed"
   chmod 600 "$from/tls.key"
   refused() {
