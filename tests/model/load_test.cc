@@ -198,14 +198,14 @@ TEST_F(Load, WhatThisUserMayNotReadIsSaid) {
     return text;
   };
   namespace fs = std::filesystem;
-  fs::permissions(folder.path(), fs::perms::owner_all | fs::perms::others_exec);
+  fs::permissions(folder.path(), fs::perms(0711));
   for (const char* name : {"config.json", "model.safetensors", "generation_config.json", "tokenizer.json",
                            "tokenizer_config.json"}) {
     if (!fs::exists(folder.File(name))) folder.Write(name, "{}");
     fs::permissions(folder.File(name), fs::perms::none);
     EXPECT_THAT(refusal(),
                 AllOf(HasSubstr(folder.File(name)), HasSubstr("Permission denied; this process is user")));
-    fs::permissions(folder.File(name), fs::perms::owner_read | fs::perms::others_read);
+    fs::permissions(folder.File(name), fs::perms(0444));
   }
   fs::permissions(folder.path(), fs::perms::none);
   EXPECT_THAT(refusal(), HasSubstr("config.json cannot be reached: Permission denied; this process is user"));
