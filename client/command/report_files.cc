@@ -22,8 +22,10 @@ bool IsNullDevice(const struct stat& info) { return S_ISCHR(info.st_mode) && inf
 // Through links, . and .., and a folder by its own name.
 std::string Resolved(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path resolved =
-      std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  const std::filesystem::path from_root =
+      std::filesystem::absolute(path, error);  // fails in a removed folder
+  if (error) return path;
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(from_root, error);
   return error ? path : resolved.string();
 }
 

@@ -90,6 +90,18 @@ TEST_F(RoughClient, ClosedDescriptorsAreNamedAndNeverMixedUp) {
   EXPECT_EQ(Shell("generate -m linear -n 5 abc", "2>&-").second, 0);
 }
 
+TEST_F(RoughClient, AFolderThatWasRemovedIsNoPlaceForAReport) {
+  const TempDir folder;
+  const std::string gone = folder.File("gone");
+  Process loadtest(
+      {"/bin/sh", "-c",
+       fmt::format("mkdir {0} && cd {0} && rmdir {0} && exec {1} --server {2} loadtest -m linear "
+                   "-n 1 --json run.json",
+                   gone, WEIR_CLIENT_BINARY, address_)});
+  EXPECT_EQ(loadtest.Wait(), 2);
+  EXPECT_THAT(loadtest.output(), HasSubstr("'run.json'"));
+}
+
 TEST_F(RoughClient, DeleteGoesOnAfterOneThatIsGone) {
   for (const char* id : {"a", "b"})
     EXPECT_EQ(Run({"sessions", "create", "-m", "linear", "--id", id}).second, 0);

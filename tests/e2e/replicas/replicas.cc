@@ -175,10 +175,7 @@ void Proxy::Reload(int out) {
   WriteConfig(out);
   process_->Signal(SIGHUP);
   // Until then calls still go by the old configuration.
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!std::all_of(workers.begin(), workers.end(), ShutsDown) && absl::Now() < deadline)
-    absl::SleepFor(absl::Milliseconds(5));
-  EXPECT_TRUE(std::all_of(workers.begin(), workers.end(), ShutsDown));
+  EXPECT_TRUE(Eventually([&] { return std::all_of(workers.begin(), workers.end(), ShutsDown); }));
 }
 
 std::string Proxy::Manage(const std::string& command) const {
