@@ -79,6 +79,9 @@ class Stormer {
     request.set_session_id(session_.substr(9));
     request.mutable_session()->set_model("models/" + twin_);
     grpc::ClientContext context;
+    // The first call of a channel. gRPC reads errno of its connect() late; where malloc has changed it by
+    // then, a connection that is on its way counts as failed, and is tried again.
+    context.set_wait_for_ready(true);
     v1::Session session;
     const grpc::Status status = sessions_->CreateSession(&context, request, &session);
     EXPECT_TRUE(status.ok()) << status.error_message();
