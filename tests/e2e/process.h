@@ -20,15 +20,17 @@ class Process {
   explicit Process(const std::vector<std::string>& command) {
     int ends[2];
     WEIR_CHECK(pipe(ends) == 0);
+    // Before the fork: another thread may hold a lock of the allocator, which AddressSanitizer's child never
+    // gets.
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
       close(ends[0]);
       close(ends[1]);
-      std::vector<char*> argv;
-      for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-      argv.push_back(nullptr);
       execv(argv[0], argv.data());
       _exit(127);
     }
