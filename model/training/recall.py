@@ -45,6 +45,14 @@ def config_of(args):
                   num_features=128, state_size=64 if args.mixer == "mamba2" else 16)
 
 
+def forget_nothing(model):
+    """Mamba-2's decay exp(dt * A) becomes 1: A_log is a constant of -20 and no longer trained."""
+    for layer in model.layers:
+        decay = layer.mixer.A_log.detach()
+        del layer.mixer.A_log
+        layer.mixer.register_buffer("A_log", torch.full_like(decay, -20.0))
+
+
 def logits_of(model, ids, pairs):
     """Logits [rows, pairs, V] at the queries, and the values that belong there."""
     x = model.embed(ids)
@@ -69,6 +77,7 @@ def main():
     parser.add_argument("--mixer", choices=sorted(MIXERS), required=True)
     parser.add_argument("--no-conv", action="store_true", help="linear and performer: without the short convolutions")
     parser.add_argument("--no-gate", action="store_true", help="linear and performer: without the output gate")
+    parser.add_argument("--no-decay", action="store_true", help="mamba2: A fixed at -2e-9, so that nothing is forgotten")
     parser.add_argument("--out", type=Path, required=True, help="folder for the exported model")
     parser.add_argument("--run", type=Path, help="folder for checkpoint and log (default: OUT.run)")
     parser.add_argument("--steps", type=int, default=3000)
@@ -85,6 +94,8 @@ def main():
     torch.set_flush_denormal(True)
     config = config_of(args)
     model = Decoder(config)
+    if args.no_decay:
+        forget_nothing(model)
     optimizer = Optimizer(model, args.matrix_lr, args.lr)
     checkpoint, log, step, seconds = run / "checkpoint.pt", run / "log.jsonl", 0, 0.0
     if checkpoint.exists():
