@@ -9,7 +9,7 @@
 
 namespace weir {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64 };
+enum class DType : uint8_t { kF32, kF16, kBF16, kI8, kI32, kI64 };
 
 constexpr size_t DTypeBytes(DType dtype) {
   switch (dtype) {
@@ -19,6 +19,8 @@ constexpr size_t DTypeBytes(DType dtype) {
     case DType::kF16:
     case DType::kBF16:
       return 2;
+    case DType::kI8:
+      return 1;
     case DType::kI64:
       return 8;
   }
@@ -33,6 +35,8 @@ constexpr std::string_view DTypeName(DType dtype) {
       return "f16";
     case DType::kBF16:
       return "bf16";
+    case DType::kI8:
+      return "int8";
     case DType::kI32:
       return "i32";
     case DType::kI64:
@@ -74,6 +78,10 @@ struct DTypeOf<F16> {
 template <>
 struct DTypeOf<BF16> {
   static constexpr DType kValue = DType::kBF16;
+};
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr DType kValue = DType::kI8;
 };
 template <>
 struct DTypeOf<int32_t> {

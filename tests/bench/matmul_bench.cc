@@ -14,6 +14,7 @@
 #include "runtime/device/cpu_device.h"
 #include "runtime/ops/matmul/isa.h"
 #include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/quantize.h"
 #include "tests/bench/machine_limits.h"
 
 namespace weir {
@@ -80,7 +81,14 @@ void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double bud
     for (float value : w) w16.push_back(BF16::FromFloat(value));
     weight = TensorView(w16.data(), DType::kBF16, {shape.n, shape.k});
   }
-  const PackedMatrix packed = *PackedMatrix::Pack(weight, device);
+  std::vector<int8_t> quantized(shape.dtype == DType::kI8 ? w.size() : 0);
+  std::vector<float> scales(static_cast<size_t>(shape.n));
+  if (shape.dtype == DType::kI8) QuantizeRows(weight, quantized, scales);
+  const PackedMatrix packed =
+      shape.dtype == DType::kI8
+          ? *PackedMatrix::PackInt8(TensorView(quantized.data(), DType::kI8, {shape.n, shape.k}), scales,
+                                    device)
+          : *PackedMatrix::Pack(weight, device);
   const MatmulArgs args{.x = TensorView(x.data(), DType::kF32, {shape.m, shape.k}),
                         .weight = &packed,
                         .y = TensorView(y.data(), DType::kF32, {shape.m, shape.n}),
@@ -90,7 +98,7 @@ void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double bud
   };
   const double seconds = Best(budget, before, [&] { Launch(kMatmul, args, device.stream()); });
   const double flop = 2.0 * static_cast<double>(shape.m * shape.n * shape.k);
-  const double peak = shape.dtype == DType::kBF16 ? peaks.bf16 : peaks.f32;
+  const double peak = shape.dtype == DType::kF32 ? peaks.f32 : peaks.bf16;
   std::string line = fmt::format("{:5} {:5} {:5}->{:<6} {:6} {:9.1f} {:8.1f} {:6.2f}", DTypeName(shape.dtype),
                                  shape.m, shape.k, shape.n, shape.evict ? "memory" : "cached", seconds * 1e6,
                                  flop / seconds * 1e-9, peak > 0 ? flop / seconds / peak : 0);
@@ -98,9 +106,11 @@ void RunShape(Device& device, const Shape& shape, const Peaks& peaks, double bud
   line += shape.m == 1 ? fmt::format(" {:7.1f} {:6.2f}", rate * 1e-9, rate / peaks.bandwidth)
                        : fmt::format(" {:>7} {:>6}", "", "");
   const int threads = PoolOf(device.stream()).num_threads();
-  const double dnnl =
-      bench::DnnlSeconds(shape.dtype, shape.m, shape.k, shape.n, threads,
-                         [&](FunctionRef<void()> call) { return Best(budget, before, call); });
+  const double dnnl =  // oneDNN has no product of bf16 and int8
+      shape.dtype == DType::kI8
+          ? 0
+          : bench::DnnlSeconds(shape.dtype, shape.m, shape.k, shape.n, threads,
+                               [&](FunctionRef<void()> call) { return Best(budget, before, call); });
   if (dnnl > 0)
     line += fmt::format(" {:9.1f} {:8.1f} {:7.2f}", dnnl * 1e6, flop / dnnl * 1e-9, dnnl / seconds);
   fmt::print("{}\n", line);
@@ -125,7 +135,7 @@ int Main(double budget, int threads, const std::string& filter) {
              peaks.bandwidth * 1e-9, peaks.bf16 * 1e-9, peaks.f32 * 1e-9);
   fmt::print("dtype     m     k->n      weight        us  GFLOP/s of_peak    GB/s of_read{}\n",
              bench::kHasDnnl ? "   dnnl_us  GFLOP/s speedup" : "");
-  for (DType dtype : {DType::kBF16, DType::kF32}) {
+  for (DType dtype : {DType::kBF16, DType::kI8, DType::kF32}) {
     RunShape(*device, {dtype, 1, 768, 50280, true}, peaks, budget, filter);
     RunShape(*device, {dtype, 1, 768, 3072, true}, peaks, budget, filter);
     for (const auto& [k, n] : {std::pair<int64_t, int64_t>{768, 3072}, {576, 1536}, {2048, 2048}})

@@ -21,6 +21,8 @@ double LoadElement(const void* row, DType dtype, int64_t i) {
       return static_cast<const F16*>(row)[i].ToFloat();
     case DType::kBF16:
       return static_cast<const BF16*>(row)[i].ToFloat();
+    case DType::kI8:
+      return static_cast<const int8_t*>(row)[i];
     case DType::kI32:
       return static_cast<const int32_t*>(row)[i];
     case DType::kI64:
@@ -39,6 +41,9 @@ void StoreElement(void* row, DType dtype, int64_t i, double value) {
       return;
     case DType::kBF16:
       static_cast<BF16*>(row)[i] = BF16::FromFloat(static_cast<float>(value));
+      return;
+    case DType::kI8:
+      static_cast<int8_t*>(row)[i] = static_cast<int8_t>(value);
       return;
     case DType::kI32:
       static_cast<int32_t*>(row)[i] = static_cast<int32_t>(value);

@@ -31,6 +31,8 @@ std::string_view MatmulIsaName(MatmulIsa isa) {
       return "avx512";
     case MatmulIsa::kAvx512Bf16:
       return "avx512_bf16";
+    case MatmulIsa::kAvx512Vbmi:
+      return "avx512_vbmi";
   }
   return "?";
 }
@@ -50,6 +52,8 @@ bool MatmulIsaSupported(MatmulIsa isa) {
       return avx512;
     case MatmulIsa::kAvx512Bf16:
       return avx512 && __builtin_cpu_supports("avx512bf16");
+    case MatmulIsa::kAvx512Vbmi:
+      return avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
   }
   return false;
 #else
@@ -77,6 +81,11 @@ const IsaKernels& CurrentKernels() {
       return kAvx512Kernels;
     case MatmulIsa::kAvx512Bf16:
       return kAvx512Bf16Kernels;
+    case MatmulIsa::kAvx512Vbmi: {
+      static const IsaKernels kernels = {kAvx512Bf16Kernels.f32, kAvx512Bf16Kernels.bf16,
+                                         kAvx512VbmiInt8Rows};
+      return kernels;
+    }
   }
 #endif
   return kGenericKernels;

@@ -11,12 +11,12 @@
 
 namespace weir {
 
-enum class MatmulIsa : uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Bf16 };
+enum class MatmulIsa : uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAvx512Vbmi };
 
 inline constexpr std::array kAllMatmulIsas = {MatmulIsa::kGeneric, MatmulIsa::kAvx2, MatmulIsa::kAvx512,
-                                              MatmulIsa::kAvx512Bf16};
+                                              MatmulIsa::kAvx512Bf16, MatmulIsa::kAvx512Vbmi};
 
-std::string_view MatmulIsaName(MatmulIsa isa);  // "avx512_bf16", for logs
+std::string_view MatmulIsaName(MatmulIsa isa);  // "avx512_vbmi", for logs
 bool MatmulIsaSupported(MatmulIsa isa);
 MatmulIsa CurrentMatmulIsa();
 // Forces one that is supported; nullopt goes back to the best. Not during a matmul.

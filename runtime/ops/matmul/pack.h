@@ -11,13 +11,13 @@
 
 namespace weir::matmul {
 
-// Panels of 32 outputs (layout: row_kernels.h).
+// Panels of 32 outputs (layout: row_kernels.h). f32, bf16 or int8.
 absl::StatusOr<DeviceBuffer> PackForCpu(const TensorView& weight, Device& device);
 
 struct CudaProduct;  // cuda_products.h
 
 struct CudaPacked {
-  DeviceBuffer weight;                         // plain rows, each padded with zeros to 8 values
+  DeviceBuffer weight;                         // plain rows, each padded with zeros to 8 values, 16 of int8
   std::shared_ptr<const CudaProduct> product;  // null with f32 weights
 };
 // The first weight of a shape on a device has its product planned and checked. Scratch memory is one for all

@@ -11,15 +11,17 @@
 namespace weir {
 namespace {
 
+using matmul::kInt8StepBytes;
 using matmul::kPanelOutputs;
 using matmul::kStepBytes;
 
-int64_t StepsOf(DType dtype, int64_t k) { return dtype == DType::kBF16 ? (k + 1) / 2 : k; }
+int64_t StepsOf(DType dtype, int64_t k) { return dtype == DType::kF32 ? k : (k + 1) / 2; }
+int64_t StepBytes(DType dtype) { return dtype == DType::kI8 ? kInt8StepBytes : kStepBytes; }
 
 // Element k of row n lies at this index.
 template <class T>
 int64_t PackedIndex(int64_t steps, int64_t n, int64_t k) {
-  constexpr int64_t kPerStep = 4 / sizeof(T);
+  constexpr int64_t kPerStep = sizeof(T) == sizeof(float) ? 1 : 2;
   return ((n / kPanelOutputs * steps + k / kPerStep) * kPanelOutputs + n % kPanelOutputs) * kPerStep +
          k % kPerStep;
 }
@@ -49,22 +51,31 @@ void PackPanels(const TensorView& weight, int64_t steps, std::byte* packed, Work
 absl::StatusOr<DeviceBuffer> matmul::PackForCpu(const TensorView& weight, Device& device) {
   const int64_t steps = StepsOf(weight.dtype(), weight.dim(1));
   const int64_t panels = (weight.dim(0) + kPanelOutputs - 1) / kPanelOutputs;
-  WEIR_ASSIGN_OR_RETURN(DeviceBuffer packed, device.Allocate(panels * steps * kStepBytes));
+  WEIR_ASSIGN_OR_RETURN(DeviceBuffer packed, device.Allocate(panels * steps * StepBytes(weight.dtype())));
   WorkerPool& pool = PoolOf(device.stream());
   if (weight.dtype() == DType::kF32)
     PackPanels<float>(weight, steps, packed.data(), pool);
-  else
+  else if (weight.dtype() == DType::kBF16)
     PackPanels<BF16>(weight, steps, packed.data(), pool);
+  else
+    PackPanels<int8_t>(weight, steps, packed.data(), pool);
   return packed;
 }
 
 void PackedRowToF32(const PackedMatrix& matrix, int64_t row, float* out) {
   WEIR_CHECK(row >= 0 && row < matrix.n());
   const int64_t steps = StepsOf(matrix.dtype(), matrix.k());
-  const std::byte* in =
-      matrix.data() + row / kPanelOutputs * steps * kStepBytes + row % kPanelOutputs * int64_t{4};
+  const int64_t step_bytes = StepBytes(matrix.dtype());
+  const std::byte* in = matrix.data() + row / kPanelOutputs * steps * step_bytes +
+                        row % kPanelOutputs * (step_bytes / kPanelOutputs);
   if (matrix.dtype() == DType::kF32) {
     for (int64_t k = 0; k < matrix.k(); ++k, in += kStepBytes) std::memcpy(out + k, in, sizeof(float));
+    return;
+  }
+  if (matrix.dtype() == DType::kI8) {
+    const float scale = matrix.scales()[row];
+    for (int64_t k = 0; k < matrix.k(); ++k)
+      out[k] = scale * static_cast<float>(static_cast<int8_t>(in[k / 2 * kInt8StepBytes + k % 2]));
     return;
   }
   for (int64_t k = 0; k < matrix.k(); k += 2, in += kStepBytes) {

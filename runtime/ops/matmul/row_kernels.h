@@ -8,10 +8,13 @@
 
 namespace weir::matmul {
 
-// Weights: panels of 32 outputs, [panels][steps][32 outputs][4 bytes]. One step of the sum over k is one f32
-// or one pair of bf16 per output; outputs beyond n and the odd half of the last pair are zero.
+// Weights: panels of 32 outputs, [panels][steps][32 outputs][4 bytes, or 2 of int8]. One step of the sum over
+// k is one f32, one pair of bf16 or one pair of int8 per output; outputs beyond n and the odd half of the
+// last pair are zero. int8 values are bf16 values too, so that a panel of them can be widened to one of bf16,
+// value by value.
 inline constexpr int kPanelOutputs = 32;
 inline constexpr int kStepBytes = kPanelOutputs * 4;
+inline constexpr int kInt8StepBytes = kPanelOutputs * 2;
 // Activations: blocks of rows, [ceil(steps / 16)][rows][16 steps]; missing steps are zero.
 inline constexpr int kChunkSteps = 16;
 
@@ -23,7 +26,9 @@ struct RowBlock {
   int64_t outputs;  // in all panels of the run; the last one may be partly used
   float* y;         // [rows, outputs], rows y_stride apart
   int64_t y_stride;
-  const float* bias;  // [outputs] or null
+  const float* scale;  // [outputs], of int8 weights, or null
+  std::byte* widened;  // the int8 panels of the run are written here as bf16 panels, or null
+  const float* bias;   // [outputs] or null
   bool accumulate;
 };
 
@@ -40,14 +45,20 @@ struct RowKernels {
   const RowsFunction* rows;  // [max_rows]; rows[r - 1] computes r rows
 };
 
+// int8 weights are widened to bf16 in registers. Where several blocks of rows want the same panels, the first
+// one also stores them, and the bf16 functions do the others: with the same packed activations and the same
+// sequence of operations for an output.
 struct IsaKernels {
   RowKernels f32;
   RowKernels bf16;
+  const RowsFunction* int8_rows;  // [bf16.max_rows]
 };
 
 extern const IsaKernels kGenericKernels;
 extern const IsaKernels kAvx2Kernels;
 extern const IsaKernels kAvx512Kernels;
 extern const IsaKernels kAvx512Bf16Kernels;
+// What VBMI does better: the rest is kAvx512Bf16Kernels'.
+extern const RowsFunction* const kAvx512VbmiInt8Rows;
 
 }  // namespace weir::matmul

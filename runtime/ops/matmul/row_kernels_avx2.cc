@@ -9,10 +9,12 @@ namespace {
 struct Avx2Base {
   using Vec = __m256;
   static constexpr int kLanes = 8;
+  static constexpr int kWeightBytes = 4;
   static Vec Zero() { return _mm256_setzero_ps(); }
   static Vec Load(const float* p) { return _mm256_loadu_ps(p); }
   static void Store(float* p, Vec v) { _mm256_storeu_ps(p, v); }
   static Vec Add(Vec a, Vec b) { return _mm256_add_ps(a, b); }
+  static Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
 };
 
 struct Avx2F32 : Avx2Base {
@@ -52,17 +54,34 @@ struct Avx2BF16 : Avx2Base {
   }
 };
 
+struct Avx2Int8 : Avx2BF16 {
+  static constexpr int kWeightBytes = 2;
+  static Weight LoadWeight(const std::byte* p) {
+    const __m256i pair = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(pair, 16), 16)),
+            _mm256_cvtepi32_ps(_mm256_srai_epi32(pair, 16))};
+  }
+  static void StoreWide(std::byte* p, const Weight& w) {
+    const __m256i even = _mm256_srli_epi32(_mm256_castps_si256(w.even), 16);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_or_si256(even, _mm256_castps_si256(w.odd)));
+  }
+};
+
 constexpr RowsFunction kF32Rows[] = {Rows<Avx2F32, 1>, Rows<Avx2F32, 2>, Rows<Avx2F32, 3>,
                                      Rows<Avx2F32, 4>, Rows<Avx2F32, 5>, Rows<Avx2F32, 6>};
 constexpr RowsFunction kBF16Rows[] = {Rows<Avx2BF16, 1>, Rows<Avx2BF16, 2>, Rows<Avx2BF16, 3>,
                                       Rows<Avx2BF16, 4>};
+constexpr RowsFunction kInt8Rows[] = {Rows<Avx2Int8, 1>, Rows<Avx2Int8, 2>, Rows<Avx2Int8, 3>,
+                                      Rows<Avx2Int8, 4>};
 static_assert(sizeof(kF32Rows) / sizeof(kF32Rows[0]) == Avx2F32::kMaxRows);
 static_assert(sizeof(kBF16Rows) / sizeof(kBF16Rows[0]) == Avx2BF16::kMaxRows);
+static_assert(sizeof(kInt8Rows) == sizeof(kBF16Rows));
 
 }  // namespace
 
 constinit const IsaKernels kAvx2Kernels = {
     {Avx2F32::kMaxRows, Avx2F32::kXStepBytes, PackF32<kChunkSteps, false>, kF32Rows},
-    {Avx2BF16::kMaxRows, Avx2BF16::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows}};
+    {Avx2BF16::kMaxRows, Avx2BF16::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows},
+    kInt8Rows};
 
 }  // namespace weir::matmul

@@ -28,11 +28,25 @@ struct Avx512Widen : Avx512Base {
   }
 };
 
+struct Avx512WidenInt8 : Avx512Widen {
+  static constexpr int kWeightBytes = 2;
+  static Weight LoadWeight(const std::byte* p) {
+    const __m512i pair = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16)),
+            _mm512_cvtepi32_ps(_mm512_srai_epi32(pair, 16))};
+  }
+  static void StoreWide(std::byte* p, const Weight& w) {
+    const Uint16 pair = reinterpret_cast<Uint16>(w.even) >> 16 | reinterpret_cast<Uint16>(w.odd);
+    _mm512_storeu_si512(p, reinterpret_cast<__m512i>(pair));
+  }
+};
+
 }  // namespace
 
 constinit const IsaKernels kAvx512Kernels = {
     {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
     {Avx512Widen::kMaxRows, Avx512Widen::kXStepBytes, PackF32<2 * kChunkSteps, true>,
-     kRowFunctions<Avx512Widen>}};
+     kRowFunctions<Avx512Widen>},
+    kRowFunctions<Avx512WidenInt8>};
 
 }  // namespace weir::matmul

@@ -11,6 +11,7 @@ namespace {
 struct Avx512Base {
   using Vec = __m512;
   static constexpr int kLanes = 16;
+  static constexpr int kWeightBytes = 4;
   // 8 x 2 sums hide the latency. More rows would not be faster: their activations no longer fit the L1 cache.
   static constexpr int kMaxRows = 8;
   static constexpr int Wide(int rows) { return rows <= 3 ? 8 : rows <= 6 ? 4 : 2; }
@@ -19,6 +20,7 @@ struct Avx512Base {
   static Vec Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, Vec v) { _mm512_storeu_ps(p, v); }
   static Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+  static Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 };
 
 struct Avx512F32 : Avx512Base {

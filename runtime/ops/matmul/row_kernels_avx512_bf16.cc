@@ -16,6 +16,18 @@ struct Avx512Dot : Avx512Base {
   static Vec MulAdd(Vec acc, Weight w, X x) { return _mm512_dpbf16_ps(acc, w, x); }
 };
 
+struct Avx512DotInt8 : Avx512Dot {
+  static constexpr int kWeightBytes = 2;
+  // int8 to f32 for 8 outputs' pairs at a time, and both to bf16 together.
+  static Weight LoadWeight(const std::byte* p) {
+    const __m128i* pairs = reinterpret_cast<const __m128i*>(p);
+    const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(pairs)));
+    const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(pairs + 1)));
+    return _mm512_cvtne2ps_pbh(high, low);
+  }
+  static void StoreWide(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }
+};
+
 void PackBF16(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::byte* packed) {
   constexpr int64_t kValues = 2 * kChunkSteps;
   for (int64_t begin = 0; begin < k; begin += kValues) {
@@ -34,6 +46,7 @@ void PackBF16(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::by
 
 constinit const IsaKernels kAvx512Bf16Kernels = {
     {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
-    {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRowFunctions<Avx512Dot>}};
+    {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRowFunctions<Avx512Dot>},
+    kRowFunctions<Avx512DotInt8>};
 
 }  // namespace weir::matmul

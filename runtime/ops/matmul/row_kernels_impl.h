@@ -1,9 +1,10 @@
 // The register tile, written once over a policy that names vectors and instructions. Each including file is
 // compiled for one instruction set: hence the unnamed namespace and no standard library functions.
 //
-// A policy has: Vec (kLanes f32), Weight (one step of kLanes outputs), X (one step of a row, broadcast),
-// kXStepBytes, kMaxRows, Wide(rows) and Narrow(rows) (vectors of outputs per tile), and Zero, LoadWeight,
-// LoadX, MulAdd, Load, Store, Add.
+// A policy has: Vec (kLanes f32), Weight (one step of kLanes outputs, kWeightBytes each in memory), X (one
+// step of a row, broadcast), kXStepBytes, kMaxRows, Wide(rows) and Narrow(rows) (vectors of outputs per
+// tile), and Zero, LoadWeight, LoadX, MulAdd, Load, Store, Add, Mul; those of int8 also StoreWide, of a
+// Weight as bf16.
 #pragma once
 
 #include "runtime/ops/matmul/row_kernels.h"
@@ -11,16 +12,59 @@
 namespace weir::matmul {
 namespace {
 
-// Adds the bias and the old y in a fixed order, and writes `valid` of the V * kLanes outputs.
+// A policy that reads a step of a whole panel at once has, instead of LoadWeight and StoreWide, LoadPanel,
+// whose two Weights may mix the outputs of the two vectors, StoreWidePanel, and Arrange, which puts sums in
+// order.
+template <class I>
+concept LoadsPanels = requires {
+  I::LoadPanel;
+};
+
+// Where vector v of a step lies, in weights of `bytes` an output.
+template <class I>
+constexpr int64_t VectorAt(int v, int bytes, int64_t panel_bytes) {
+  constexpr int kVectors = kPanelOutputs / I::kLanes;  // of a panel
+  return v / kVectors * panel_bytes + v % kVectors * I::kLanes * bytes;
+}
+
+// A step of V vectors of outputs.
+template <class I, int V>
+inline void LoadWeights(const std::byte* w, int64_t panel_bytes, typename I::Weight (&weight)[V]) {
+  if constexpr (LoadsPanels<I>) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v += 2)
+      I::LoadPanel(w + VectorAt<I>(v, I::kWeightBytes, panel_bytes), weight[v], weight[v + 1]);
+  } else {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) weight[v] = I::LoadWeight(w + VectorAt<I>(v, I::kWeightBytes, panel_bytes));
+  }
+}
+
+// The same step in bf16 panels.
+template <class I, int V>
+inline void StoreWidened(const typename I::Weight (&weight)[V], std::byte* w, int64_t panel_bytes) {
+  if constexpr (LoadsPanels<I>) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; v += 2)
+      I::StoreWidePanel(w + VectorAt<I>(v, 4, panel_bytes), weight[v], weight[v + 1]);
+  } else {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) I::StoreWide(w + VectorAt<I>(v, 4, panel_bytes), weight[v]);
+  }
+}
+
+// Scales, adds the bias and the old y, in this order, and writes `valid` of the V * kLanes outputs.
 template <class I, int V>
 inline void Finish(const typename I::Vec* acc, const RowBlock& block, int64_t row, int64_t first,
                    int64_t valid) {
   float* y = block.y + row * block.y_stride + first;
   const float* bias = block.bias == nullptr ? nullptr : block.bias + first;
+  const float* scale = block.scale == nullptr ? nullptr : block.scale + first;
   if (valid >= V * I::kLanes) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
       typename I::Vec sum = acc[v];
+      if (scale != nullptr) sum = I::Mul(sum, I::Load(scale + v * I::kLanes));
       if (bias != nullptr) sum = I::Add(sum, I::Load(bias + v * I::kLanes));
       if (block.accumulate) sum = I::Add(I::Load(y + v * I::kLanes), sum);
       I::Store(y + v * I::kLanes, sum);
@@ -32,6 +76,7 @@ inline void Finish(const typename I::Vec* acc, const RowBlock& block, int64_t ro
   for (int v = 0; v < V; ++v) I::Store(sums + v * I::kLanes, acc[v]);
   for (int64_t c = 0; c < valid; ++c) {
     float sum = sums[c];
+    if (scale != nullptr) sum = sum * scale[c];
     if (bias != nullptr) sum = sum + bias[c];
     if (block.accumulate) sum = y[c] + sum;
     y[c] = sum;
@@ -42,10 +87,14 @@ inline void Finish(const typename I::Vec* acc, const RowBlock& block, int64_t ro
 // the order of k.
 template <class I, int R, int V>
 inline void Tile(const RowBlock& block, int64_t first) {
-  constexpr int kVecBytes = I::kLanes * 4;
+  constexpr int kWeightStepBytes = kPanelOutputs * I::kWeightBytes;
   constexpr int kRowBytes = kChunkSteps * I::kXStepBytes;
-  const int64_t panel_bytes = block.steps * kStepBytes;
-  const std::byte* w = block.w + first / kPanelOutputs * panel_bytes + first % kPanelOutputs * 4;
+  const int64_t panel_bytes = block.steps * kWeightStepBytes;
+  const int vector = static_cast<int>(first / I::kLanes);
+  const std::byte* w = block.w + VectorAt<I>(vector, I::kWeightBytes, panel_bytes);
+  std::byte* wide = nullptr;
+  if (I::kWeightBytes == 2 && block.widened != nullptr)
+    wide = block.widened + VectorAt<I>(vector, 4, 2 * panel_bytes);
   const std::byte* x = block.x;
   typename I::Vec acc[R][V];
 #pragma GCC unroll 16
@@ -57,18 +106,29 @@ inline void Tile(const RowBlock& block, int64_t first) {
     const int64_t steps = left < kChunkSteps ? left : kChunkSteps;
     for (int64_t s = 0; s < steps; ++s) {
       typename I::Weight weight[V];
-#pragma GCC unroll 8
-      for (int v = 0; v < V; ++v)
-        weight[v] = I::LoadWeight(w + v * kVecBytes / kStepBytes * panel_bytes + v * kVecBytes % kStepBytes);
+      LoadWeights<I, V>(w, panel_bytes, weight);
+      if constexpr (I::kWeightBytes == 2) {
+        if (wide != nullptr) {
+          StoreWidened<I, V>(weight, wide, 2 * panel_bytes);
+          wide += kStepBytes;
+        }
+      }
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const typename I::X value = I::LoadX(x + r * kRowBytes + s * I::kXStepBytes);
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) acc[r][v] = I::MulAdd(acc[r][v], weight[v], value);
       }
-      w += kStepBytes;
+      w += kWeightStepBytes;
     }
     x += R * kRowBytes;
+  }
+  if constexpr (LoadsPanels<I>) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v += 2) I::Arrange(acc[r][v], acc[r][v + 1]);
+    }
   }
   const int64_t valid = block.outputs - first;
 #pragma GCC unroll 16

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "runtime/ops/matmul/matmul.h"
+#include "runtime/ops/matmul/quantize.h"
 
 namespace weir {
 
@@ -51,23 +52,40 @@ class Matrix {
   std::vector<float> data_;
 };
 
-// A weight [n, k] of either dtype; rows of f32 are strided.
+// A weight [n, k] of f32, bf16 or int8; rows of f32 are strided.
 struct TestWeight {
   TestWeight(DType dtype, int64_t n, int64_t k, uint32_t seed)
       : values(Matrix::Random(n, k, seed)), view(values.View()) {
     if (dtype == DType::kF32) return;
+    if (dtype == DType::kI8) {
+      quantized.resize(static_cast<size_t>(n * k));
+      scales.resize(static_cast<size_t>(n));
+      QuantizeRows(view, quantized, scales);
+      view = TensorView(quantized.data(), DType::kI8, {n, k});
+      return;
+    }
     for (int64_t r = 0; r < n; ++r)
       for (int64_t c = 0; c < k; ++c) rounded.push_back(BF16::FromFloat(values.at(r, c)));
     view = TensorView(rounded.data(), DType::kBF16, {n, k});
   }
   TestWeight(const TestWeight&) = delete;
+  // As it is multiplied.
+  float At(int64_t r, int64_t c) const {
+    if (view.dtype() == DType::kF32) return view.row<float>(r)[c];
+    if (view.dtype() == DType::kBF16) return view.row<BF16>(r)[c].ToFloat();
+    return scales[static_cast<size_t>(r)] * static_cast<float>(view.row<int8_t>(r)[c]);
+  }
   PackedMatrix Pack(Device& device) const {
-    absl::StatusOr<PackedMatrix> packed = PackedMatrix::Pack(view, device);
+    absl::StatusOr<PackedMatrix> packed = view.dtype() == DType::kI8
+                                              ? PackedMatrix::PackInt8(view, scales, device)
+                                              : PackedMatrix::Pack(view, device);
     EXPECT_TRUE(packed.ok()) << packed.status();
     return *std::move(packed);
   }
   Matrix values;
   std::vector<BF16> rounded;
+  std::vector<int8_t> quantized;
+  std::vector<float> scales;
   TensorView view;
 };
 

@@ -28,7 +28,7 @@ class MatmulCpuTest : public testing::TestWithParam<std::tuple<MatmulIsa, DType>
 
 INSTANTIATE_TEST_SUITE_P(Isa, MatmulCpuTest,
                          testing::Combine(testing::ValuesIn(kAllMatmulIsas),
-                                          testing::Values(DType::kF32, DType::kBF16)),
+                                          testing::Values(DType::kF32, DType::kBF16, DType::kI8)),
                          [](const auto& param) {
                            return fmt::format("{}_{}", MatmulIsaName(std::get<0>(param.param)),
                                               DTypeName(std::get<1>(param.param)));
@@ -61,6 +61,7 @@ TEST_P(MatmulCpuTest, DenormalsCountAsZeroOnEveryThread) {
   for (int64_t r = 0; r < kN; ++r)
     for (int64_t c = 0; c < kK; ++c) tiny.values.at(r, c) = 1e-15f;
   for (BF16& value : tiny.rounded) value = BF16::FromFloat(1e-15f);
+  std::fill(tiny.scales.begin(), tiny.scales.end(), 1e-18f);  // the sums are normal numbers
   for (int threads : {1, 2}) {
     const std::unique_ptr<Device> device = CreateCpuDevice(threads);
     const PackedMatrix packed = tiny.Pack(*device);

@@ -53,7 +53,7 @@ std::vector<MatmulVariant> Variants() {
     return variants;
   }
   for (const MatmulIsa isa : kAllMatmulIsas)
-    for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8})
       variants.push_back({fmt::format("{}_{}", MatmulIsaName(isa), DTypeName(dtype)), dtype, isa});
   return variants;
 }
@@ -98,7 +98,7 @@ TEST_P(MatmulTest, EqualsTheReference) {
       const PackedMatrix packed = weight.Pack(*device);
       const TensorView bias_view(bias.row(0), DType::kF32, {n});
       std::vector<double> expected(static_cast<size_t>(m * n));
-      MatmulReference(x.View(), weight.view, bias_view, expected.data());
+      MatmulReference(x.View(), weight.view, bias_view, expected.data(), weight.scales);
       const MatmulArgs args{.x = x.View(), .weight = &packed, .y = y.View(), .bias = bias_view};
       RunKernel(kMatmul, args, *device);
       EXPECT_LT(Nmse(y, m, n, expected), limit);
@@ -204,7 +204,7 @@ TEST_P(MatmulTest, EmptyBatchIsNothing) {
 
 TEST(PackedMatrixTest, RowsComeBackExactly) {
   const std::unique_ptr<Device> device = CreateTestDevice(2);
-  for (DType dtype : {DType::kF32, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
     for (const auto& [k, n] : {Shape{1, 1}, {5, 33}, {64, 32}, {129, 70}}) {
       const TestWeight weight(dtype, n, k, 2);
       const PackedMatrix packed = weight.Pack(*device);
@@ -219,9 +219,7 @@ TEST(PackedMatrixTest, RowsComeBackExactly) {
                 *device);
       for (int64_t r = 0; r < n; ++r) {
         for (int64_t c = 0; c < k; ++c) {
-          const float want =
-              dtype == DType::kF32 ? weight.view.row<float>(r)[c] : weight.view.row<BF16>(r)[c].ToFloat();
-          ASSERT_EQ(y.at(n - 1 - r, c), want) << r << " " << c;
+          ASSERT_EQ(y.at(n - 1 - r, c), weight.At(r, c)) << r << " " << c;
         }
       }
       EXPECT_TRUE(y.RedZonesIntact());

@@ -1,0 +1,67 @@
+// int8 rows for AVX-512 with BF16 and VBMI: 64 integers become bf16 by two look-ups of a byte each, a third
+// of the work of converting them. Compiled with those flags; reached only where the CPU has them.
+#include <array>
+
+#include "runtime/ops/matmul/row_kernels_avx512.h"
+
+namespace weir::matmul {
+namespace {
+
+// Bits of |q| as bf16: 7 of the exponent and the sign's place in one byte, the exponent's last bit and the
+// fraction in the other.
+constexpr std::array<uint8_t, 128> BytesOfBf16(int shift) {
+  std::array<uint8_t, 128> bytes{};
+  for (int q = 0; q < 128; ++q)
+    bytes[q] = static_cast<uint8_t>(__builtin_bit_cast(uint32_t, static_cast<float>(q)) >> shift);
+  return bytes;
+}
+alignas(64) constexpr std::array<uint8_t, 128> kHigh = BytesOfBf16(24);
+alignas(64) constexpr std::array<uint8_t, 128> kLow = BytesOfBf16(16);
+
+// q is below 2^7 in magnitude, so that a byte of each table answers for it.
+inline __m512i LookUp(const std::array<uint8_t, 128>& table, __m512i magnitudes) {
+  return _mm512_permutex2var_epi8(_mm512_load_si512(table.data()), magnitudes,
+                                  _mm512_load_si512(table.data() + 64));
+}
+
+struct Avx512VbmiInt8 : Avx512Base {
+  using Weight = __m512bh;
+  using X = __m512bh;
+  static constexpr int kWeightBytes = 2;
+  static constexpr int kXStepBytes = 4;
+  static X LoadX(const std::byte* p) {
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(*reinterpret_cast<const int32_t*>(p)));
+  }
+  static Vec MulAdd(Vec acc, Weight w, X x) { return _mm512_dpbf16_ps(acc, w, x); }
+
+  // Bytes are interleaved within 16 of them, so `a` gets the first four outputs of each eight, `b` the
+  // others.
+  static void LoadPanel(const std::byte* p, Weight& a, Weight& b) {
+    const __m512i q = _mm512_loadu_si512(p);
+    const __m512i magnitude = _mm512_abs_epi8(q);
+    const __m512i low = LookUp(kLow, magnitude);
+    // high | (q & 0x80)
+    const __m512i high = _mm512_ternarylogic_epi32(LookUp(kHigh, magnitude), q, _mm512_set1_epi8(-128), 0xF8);
+    a = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi8(low, high));
+    b = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi8(low, high));
+  }
+  static void StoreWidePanel(std::byte* p, Weight a, Weight b) {
+    Vec low = reinterpret_cast<Vec>(a), high = reinterpret_cast<Vec>(b);
+    Arrange(low, high);
+    _mm512_storeu_ps(p, low);
+    _mm512_storeu_ps(p + 64, high);
+  }
+  static void Arrange(Vec& a, Vec& b) {
+    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+    const Vec low = _mm512_permutex2var_ps(a, first, b);
+    b = _mm512_permutex2var_ps(a, second, b);
+    a = low;
+  }
+};
+
+}  // namespace
+
+constinit const RowsFunction* const kAvx512VbmiInt8Rows = kRowFunctions<Avx512VbmiInt8>;
+
+}  // namespace weir::matmul
