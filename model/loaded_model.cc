@@ -105,6 +105,7 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   WEIR_RETURN_IF_ERROR(CheckFolder(folder));
   WEIR_ASSIGN_OR_RETURN(const ConfigReader config, LoadModelConfig(folder));
   WEIR_ASSIGN_OR_RETURN(loaded.architecture, Architecture(config));
+  WEIR_RETURN_IF_ERROR(CheckQuantization(config));
   WEIR_ASSIGN_OR_RETURN(const WeightMap weights, WeightMap::Open(folder));
   WEIR_ASSIGN_OR_RETURN(loaded.defaults, GenerationDefaults::Load(folder));
   if (!options.ids_only) {
@@ -116,7 +117,7 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   family_options.kv_dtype = options.kv_dtype;
   WEIR_ASSIGN_OR_RETURN(const auto family, ReadFamily(loaded.architecture, config, family_options));
   loaded.mixer = family->mixer_name();
-  const WeightLoader loader(weights, device, options.f32_weights);
+  const WeightLoader loader(weights, device, options.weight_dtype);
   WEIR_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::Load(*family, loader, &loaded.warnings));
   loaded.parameter_count = decoder->parameter_count();
   loaded.weight_bytes = decoder->weight_bytes();
@@ -136,6 +137,9 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   const std::string config_values = config.ReadValues();
   config_hash.Update(std::as_bytes(std::span(config_values)));
   loaded.weights_fingerprint ^= config_hash.Finish() * 0xbf58476d1ce4e5b9u;
+  // And so are other numbers made of them.
+  if (loader.converted())
+    loaded.weights_fingerprint ^= (1 + static_cast<uint64_t>(*options.weight_dtype)) * 0x94d049bb133111ebu;
   if (loaded.tokenizer) loaded.tokenizer_fingerprint = loaded.tokenizer->fingerprint();
   return loaded;
 }

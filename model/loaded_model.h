@@ -14,11 +14,11 @@
 namespace weir {
 
 struct LoadOptions {
-  // Storage of the paged cache: unset means 16 bits for 16-bit weights, 32 for f32 weights.
+  // Storage of the paged cache: unset means 32 bits for f32 weights, 16 for others.
   std::optional<DType> kv_dtype;
-  // Keep bf16 weights as f32 and so compute in f32 throughout: twice the bytes, for comparison with
-  // references.
-  bool f32_weights = false;
+  // What matrices become (kF32, kBF16 or kI8: a scale for each row); unset: what the files have, f16 as f32.
+  // Products of f32 matrices are f32 throughout, of others bf16 with f32 sums.
+  std::optional<DType> weight_dtype;
   // Folder with the tokenizer.json to use; empty: the model's own folder.
   std::string tokenizer_folder;
   // No tokenizer at all: prompts and answers are token ids, and generated ids add no text.
@@ -36,7 +36,7 @@ struct LoadedModel {
   int64_t parameter_count = 0;
   int64_t weight_bytes = 0;
   DType weight_dtype = DType::kF32;
-  uint64_t weights_fingerprint = 0;  // and of what config.json says of the model
+  uint64_t weights_fingerprint = 0;  // as served, and of what config.json says of the model
   uint64_t tokenizer_fingerprint = 0;
   std::vector<int32_t> eos_ids;       // sorted
   std::vector<std::string> warnings;  // to be logged once

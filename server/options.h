@@ -39,6 +39,7 @@ struct Options {
   int threads = 0;           // 0: usable CPUs
   int frontend_threads = 2;  // validate and tokenize
   std::optional<DType> kv_dtype;
+  std::optional<DType> weight_dtype;
 
   int slots = 256;
   MemorySize state_memory = {.share = 0.25};

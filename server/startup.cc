@@ -129,6 +129,7 @@ absl::StatusOr<LoadedEngine> LoadEngine(const Options& options, QuotaLookup quot
     spdlog::info("loading models/{} from {}", named.name, named.folder);
     LoadOptions load;
     load.kv_dtype = options.kv_dtype;
+    load.weight_dtype = options.weight_dtype;
     ChooseTokenizer(options, named, &load);
     WEIR_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(named.folder, *device, load));
     model.name = named.name;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "fmt/format.h"
 #include "runtime/base/status_macros.h"
 
 namespace weir {
@@ -46,6 +47,21 @@ absl::StatusOr<std::string> Architecture(const ConfigReader& config) {
 
 absl::StatusOr<bool> TieWordEmbeddings(const ConfigReader& config, bool family_default) {
   return config.Bool("tie_word_embeddings", family_default);
+}
+
+absl::Status CheckQuantization(const ConfigReader& config) {
+  WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> quantization, config.Object("quantization_config"));
+  if (!quantization) return absl::OkStatus();
+  WEIR_ASSIGN_OR_RETURN(const std::string method, quantization->String("quant_method", ""));
+  WEIR_ASSIGN_OR_RETURN(const std::string format, quantization->String("format", ""));
+  if (method == "compressed-tensors" && (format == "int-quantized" || format == "naive-quantized"))
+    return absl::OkStatus();  // the loader of matrices checks types and shapes
+  return config.Error(
+      "quantization_config",
+      fmt::format("has quant_method '{}' and format '{}'; of quantized folders only compressed-tensors' "
+                  "int-quantized is served, int8 with one scale for each output. Take the folder that was "
+                  "quantized, and serve that with --weight-dtype int8",
+                  method, format));
 }
 
 }  // namespace weir

@@ -16,6 +16,10 @@ absl::StatusOr<ConfigReader> LoadModelConfig(const std::string& folder);
 // or empty; of a layout that has neither, the name that the table of families gives it ("mamba_ssm Mamba1").
 absl::StatusOr<std::string> Architecture(const ConfigReader& config);
 
+// INVALID_ARGUMENT where "quantization_config" says anything but int8 matrices with one scale for each output
+// (compressed-tensors, "int-quantized"), which is all that is served of quantized folders.
+absl::Status CheckQuantization(const ConfigReader& config);
+
 // "tie_word_embeddings"; families differ in what an absent key means. See ResolveOutputHead() in
 // model/weights.
 absl::StatusOr<bool> TieWordEmbeddings(const ConfigReader& config, bool family_default);

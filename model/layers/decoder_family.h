@@ -35,7 +35,7 @@ struct DecoderShape {
 };
 
 struct FamilyOptions {
-  std::optional<DType> kv_dtype;  // unset: 16 bits for 16-bit weights, else f32
+  std::optional<DType> kv_dtype;  // unset: f32 for f32 weights, else f16
 };
 
 // Immutable.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,13 +42,14 @@ struct MatrixPart {
 // Used while a model loads; borrows both arguments.
 class WeightLoader {
  public:
-  // `f32_only`: bf16 matrices are kept as f32 too.
-  WeightLoader(const WeightMap& weights, Device& device, bool f32_only = false)
-      : weights_(weights), device_(device), f32_only_(f32_only) {}
+  // `served`: what matrices become, kF32, kBF16 or kI8; unset: what they are.
+  WeightLoader(const WeightMap& weights, Device& device, std::optional<DType> served = std::nullopt)
+      : weights_(weights), device_(device), served_(served) {}
 
-  // [n, k]. bf16 stays bf16; f16 and f32 are kept as f32, so that no bit is lost.
+  // [n, k]. bf16 and int8 stay what they are; f16 and f32 are kept as f32, so that no bit is lost.
   absl::StatusOr<PackedMatrix> Matrix(const std::string& name, int64_t n, int64_t k) const;
-  // Several [n_i, k] matrices on top of each other, in this order; f32 unless all are bf16.
+  // Several [n_i, k] matrices on top of each other, in this order: int8 where one is, else f32 unless all are
+  // bf16.
   absl::StatusOr<PackedMatrix> Matrix(std::span<const MatrixPart> parts, int64_t k) const;
   absl::StatusOr<DeviceTensor> Vector(const std::string& name, int64_t n) const;
   // Depthwise filters [channels_i, 1, width], on top of each other, as f32 [width, channels].
@@ -72,6 +74,10 @@ class WeightLoader {
   absl::Status RequireRecurrenceFits(int64_t state_dim, int64_t head_dim, int64_t queries) const;
 
   const WeightMap& weights() const { return weights_; }
+  // Names of all matrices so far, in the order in which they were asked for.
+  const std::vector<std::string>& matrices() const { return matrices_; }
+  // Whether a matrix became something else than it would have without `served`.
+  bool converted() const { return converted_; }
 
  private:
   absl::StatusOr<DeviceTensor> UploadAs(std::span<const float> values,
@@ -79,7 +85,9 @@ class WeightLoader {
 
   const WeightMap& weights_;
   Device& device_;
-  const bool f32_only_;
+  const std::optional<DType> served_;
+  mutable std::vector<std::string> matrices_;
+  mutable bool converted_ = false;
 };
 
 }  // namespace weir

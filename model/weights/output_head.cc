@@ -12,8 +12,12 @@ namespace {
 absl::StatusOr<bool> SameContents(const WeightMap& weights, const SafetensorsEntry& a,
                                   const SafetensorsEntry& b) {
   if (a.dtype_name != b.dtype_name || a.shape != b.shape) return false;
-  WEIR_ASSIGN_OR_RETURN(const WeightTensor left, weights.Get(a.name, a.shape));
-  WEIR_ASSIGN_OR_RETURN(const WeightTensor right, weights.Get(b.name, b.shape));
+  const auto read = [&weights](const SafetensorsEntry& entry) {
+    return entry.dtype == DType::kI8 ? weights.GetInt8(entry.name, entry.shape)
+                                     : weights.Get(entry.name, entry.shape);
+  };
+  WEIR_ASSIGN_OR_RETURN(const WeightTensor left, read(a));
+  WEIR_ASSIGN_OR_RETURN(const WeightTensor right, read(b));
   return std::equal(left.data.begin(), left.data.end(), right.data.begin());
 }
 
@@ -38,6 +42,7 @@ absl::StatusOr<OutputHead> ResolveOutputHead(const WeightMap& weights, bool tie,
   OutputHead result{std::string(embedding_name), true, {}};
   if (head == nullptr) return result;
   weights.MarkUsed(head_name);
+  weights.MarkUsed(ScaleName(head_name));
   WEIR_ASSIGN_OR_RETURN(const bool same, SameContents(weights, *embedding, *head));
   if (!same) {
     result.warning = fmt::format(

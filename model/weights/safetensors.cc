@@ -31,26 +31,13 @@ struct DtypeInfo {
 };
 
 constexpr DtypeInfo kDtypes[] = {
-    {"F32", 32, DType::kF32},
-    {"F16", 16, DType::kF16},
-    {"BF16", 16, DType::kBF16},
-    {"F64", 64, {}},
-    {"I64", 64, {}},
-    {"U64", 64, {}},
-    {"I32", 32, {}},
-    {"U32", 32, {}},
-    {"I16", 16, {}},
-    {"U16", 16, {}},
-    {"I8", 8, {}},
-    {"U8", 8, {}},
-    {"BOOL", 8, {}},
-    {"F8_E4M3", 8, {}},
-    {"F8_E5M2", 8, {}},
-    {"F8_E8M0", 8, {}},
-    {"C64", 64, {}},
-    {"F4", 4, {}},
-    {"F6_E2M3", 6, {}},
-    {"F6_E3M2", 6, {}},
+    {"F32", 32, DType::kF32}, {"F16", 16, DType::kF16}, {"BF16", 16, DType::kBF16},
+    {"F64", 64, {}},          {"I64", 64, {}},          {"U64", 64, {}},
+    {"I32", 32, {}},          {"U32", 32, {}},          {"I16", 16, {}},
+    {"U16", 16, {}},          {"I8", 8, DType::kI8},    {"U8", 8, {}},
+    {"BOOL", 8, {}},          {"F8_E4M3", 8, {}},       {"F8_E5M2", 8, {}},
+    {"F8_E8M0", 8, {}},       {"C64", 64, {}},          {"F4", 4, {}},
+    {"F6_E2M3", 6, {}},       {"F6_E3M2", 6, {}},
 };
 
 bool Multiply(uint64_t a, uint64_t b, uint64_t* product) {
@@ -267,8 +254,9 @@ absl::Status SafetensorsFile::ReadBytes(const SafetensorsEntry& entry, uint64_t 
 
 absl::StatusOr<WeightTensor> SafetensorsFile::Read(const SafetensorsEntry& entry) const {
   if (!entry.dtype) {
-    return absl::UnimplementedError(fmt::format("{}: tensor {} has dtype {}; F32, F16 and BF16 are served",
-                                                path(), Quoted(entry.name), entry.dtype_name));
+    return absl::UnimplementedError(
+        fmt::format("{}: tensor {} has dtype {}; F32, F16, BF16 and I8 are served", path(),
+                    Quoted(entry.name), entry.dtype_name));
   }
   // A cache line's alignment lets the bytes be used in place by any kernel.
   constexpr std::align_val_t kAlignment{64};

@@ -18,8 +18,8 @@ namespace weir {
 
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype_name;      // as the file spells it: "F32", "I8", ...
-  std::optional<DType> dtype;  // set for the types that can be read: F32, F16, BF16
+  std::string dtype_name;      // as the file spells it: "F32", "I64", ...
+  std::optional<DType> dtype;  // set for the types that can be read: F32, F16, BF16, I8
   std::vector<int64_t> shape;  // the product of the extents fits int64
   uint64_t offset = 0;         // first byte in the file, of any alignment
   uint64_t num_bytes = 0;

@@ -169,6 +169,16 @@ const SafetensorsEntry* WeightMap::Find(std::string_view name) const {
 
 absl::StatusOr<WeightTensor> WeightMap::Get(std::string_view name,
                                             std::span<const int64_t> expected_shape) const {
+  return GetAs(/*int8=*/false, name, expected_shape);
+}
+
+absl::StatusOr<WeightTensor> WeightMap::GetInt8(std::string_view name,
+                                                std::span<const int64_t> expected_shape) const {
+  return GetAs(/*int8=*/true, name, expected_shape);
+}
+
+absl::StatusOr<WeightTensor> WeightMap::GetAs(bool int8, std::string_view name,
+                                              std::span<const int64_t> expected_shape) const {
   const Location* location = Locate(name);
   if (location == nullptr) {
     return absl::NotFoundError(fmt::format("tensor {} is not among the {} tensors of the model's files",
@@ -179,6 +189,11 @@ absl::StatusOr<WeightTensor> WeightMap::Get(std::string_view name,
     return absl::InvalidArgumentError(fmt::format("{}: tensor {} has shape {}, the model needs {}",
                                                   location->file->path(), Quoted(name),
                                                   FormatShape(entry.shape), FormatShape(expected_shape)));
+  }
+  if (entry.dtype.has_value() && (*entry.dtype == DType::kI8) != int8) {
+    return absl::UnimplementedError(fmt::format("{}: tensor {} has dtype {} where {} are needed",
+                                                location->file->path(), Quoted(name), entry.dtype_name,
+                                                int8 ? "integers of 8 bits" : "floats"));
   }
   MarkUsed(name);
   return location->file->Read(entry);
@@ -219,5 +234,7 @@ absl::StatusOr<uint64_t> WeightMap::Fingerprint() const {
   }
   return hash.Finish();
 }
+
+std::string ScaleName(std::string_view name) { return std::string(name) + "_scale"; }
 
 }  // namespace weir

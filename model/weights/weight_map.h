@@ -26,13 +26,16 @@ class WeightMap {
   // listing all of them.
   static absl::StatusOr<WeightMap> Open(const std::string& folder);
 
-  // Reads a tensor and marks it as used. NOT_FOUND names it; INVALID_ARGUMENT names both shapes;
+  // Reads a tensor of floats and marks it as used. NOT_FOUND names it; INVALID_ARGUMENT names both shapes;
   // UNIMPLEMENTED names its element type.
   absl::StatusOr<WeightTensor> Get(std::string_view name, std::span<const int64_t> expected_shape) const;
   absl::StatusOr<WeightTensor> Get(std::string_view name,
                                    std::initializer_list<int64_t> expected_shape) const {
     return Get(name, std::span(expected_shape.begin(), expected_shape.size()));
   }
+
+  // The same for a tensor of int8.
+  absl::StatusOr<WeightTensor> GetInt8(std::string_view name, std::span<const int64_t> expected_shape) const;
 
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
   // Name, type and shape without reading the data or marking it; nullptr when absent.
@@ -57,6 +60,7 @@ class WeightMap {
   };
   WeightMap() = default;
   const Location* Locate(std::string_view name) const;
+  absl::StatusOr<WeightTensor> GetAs(bool int8, std::string_view name, std::span<const int64_t> shape) const;
   void Finish();  // sorts tensors_ by name
 
   // Files are behind pointers so that entries keep their address when the map moves.
@@ -64,5 +68,9 @@ class WeightMap {
   std::vector<Location> tensors_;  // sorted by name
   std::unique_ptr<std::atomic<bool>[]> used_;
 };
+
+// The scales [n, 1] or [n] of the int8 matrix `name` [n, k]: that of "a.weight" is "a.weight_scale", as
+// compressed-tensors calls them.
+std::string ScaleName(std::string_view name);
 
 }  // namespace weir

@@ -35,10 +35,12 @@ auto WithLoader(DType dtype, Use use) {
       return use(LoadAs<F16>);
     case DType::kBF16:
       return use(LoadAs<BF16>);
+    case DType::kI8:
+      return use(LoadAs<int8_t>);
     default:
       break;
   }
-  WEIR_CHECK(!"a weight tensor is f32, f16 or bf16");
+  WEIR_CHECK(!"a weight tensor is f32, f16, bf16 or int8");
   std::abort();
 }
 

@@ -14,8 +14,10 @@ namespace {
 
 constexpr int kMaxPositions = 32768;
 
-LoadedModel Load(const std::string& folder, Device& device) {
-  absl::StatusOr<LoadedModel> loaded = LoadModel(folder, device, {});
+LoadedModel Load(const std::string& folder, Device& device, std::optional<DType> served = std::nullopt) {
+  LoadOptions options;
+  options.weight_dtype = served;
+  absl::StatusOr<LoadedModel> loaded = LoadModel(folder, device, options);
   if (!loaded.ok()) std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
   WEIR_CHECK(loaded.ok());
   return *std::move(loaded);
@@ -68,10 +70,10 @@ void WriteSynthetic(const std::string& folder, const std::string& mixer) {
   if (!mixer.starts_with("mamba")) SetMaxPositions(folder, kMaxPositions);
 }
 
-LoadedModel Synthesize(const std::string& mixer, Device& device) {
+LoadedModel Synthesize(const std::string& mixer, Device& device, std::optional<DType> served) {
   const testing::TempDir folder;
   WriteSynthetic(folder.path(), mixer);
-  return Load(folder.path(), device);
+  return Load(folder.path(), device, served);
 }
 
 std::string ZooFolder(const std::string& name) { return std::string(WEIR_SOURCE_DIR "/model/zoo/") + name; }

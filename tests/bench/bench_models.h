@@ -1,6 +1,7 @@
 // The models that are measured.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "model/loaded_model.h"
@@ -15,7 +16,8 @@ namespace weir::bench {
 // 50288.
 testing::TinyModelOptions SyntheticOptions(const std::string& mixer);
 void WriteSynthetic(const std::string& folder, const std::string& mixer);
-LoadedModel Synthesize(const std::string& mixer, Device& device);
+// `served`: what its matrices become (LoadOptions::weight_dtype).
+LoadedModel Synthesize(const std::string& mixer, Device& device, std::optional<DType> served = std::nullopt);
 
 // Rewrites max_position_embeddings in the folder's config.json.
 void SetMaxPositions(const std::string& folder, int positions);

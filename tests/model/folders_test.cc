@@ -84,7 +84,7 @@ TEST_F(Folders, ElementTypesMayMix) {
     WriteTensors(mixed.path(), stored);
     WriteTensors(plain.path(), rounded);
     LoadOptions f32;
-    f32.f32_weights = true;
+    f32.weight_dtype = DType::kF32;
     EXPECT_EQ(Logits(MustLoad(mixed.path(), f32)), Logits(MustLoad(plain.path()))) << mixer;
     // As served: products with bf16 matrices round their inputs.
     EXPECT_LT(MaxRelativeError(Logits(MustLoad(mixed.path())), Logits(MustLoad(plain.path()))), 0.05)

@@ -93,7 +93,7 @@ TEST_P(Zoo, InF32LogitsAndGreedyIdsEqualPyTorch) {
   const std::string folder = WEIR_SOURCE_DIR "/model/zoo/tales-" + GetParam();
   const std::unique_ptr<Device> device = CreateTestDevice(2);
   LoadOptions f32;
-  f32.f32_weights = true;
+  f32.weight_dtype = DType::kF32;
   const absl::StatusOr<LoadedModel> model = LoadModel(folder, *device, f32);
   ASSERT_TRUE(model.ok()) << model.status();
   ModelHarness harness(model->decoder, *device);
