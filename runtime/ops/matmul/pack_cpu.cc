@@ -21,6 +21,9 @@ int64_t StepBytes(DType dtype) { return dtype == DType::kI8 ? kInt8StepBytes : k
 // Element k of row n lies at this index.
 template <class T>
 int64_t PackedIndex(int64_t steps, int64_t n, int64_t k) {
+  if constexpr (sizeof(T) == 1)
+    return (n / kPanelOutputs * steps + k / 2) * kInt8StepBytes +
+           matmul::Int8PairAt(static_cast<int>(n % kPanelOutputs)) + k % 2;
   constexpr int64_t kPerStep = sizeof(T) == sizeof(float) ? 1 : 2;
   return ((n / kPanelOutputs * steps + k / kPerStep) * kPanelOutputs + n % kPanelOutputs) * kPerStep +
          k % kPerStep;
@@ -66,8 +69,9 @@ void PackedRowToF32(const PackedMatrix& matrix, int64_t row, float* out) {
   WEIR_CHECK(row >= 0 && row < matrix.n());
   const int64_t steps = StepsOf(matrix.dtype(), matrix.k());
   const int64_t step_bytes = StepBytes(matrix.dtype());
+  const int output = static_cast<int>(row % kPanelOutputs);
   const std::byte* in = matrix.data() + row / kPanelOutputs * steps * step_bytes +
-                        row % kPanelOutputs * (step_bytes / kPanelOutputs);
+                        (matrix.dtype() == DType::kI8 ? matmul::Int8PairAt(output) : output * 4);
   if (matrix.dtype() == DType::kF32) {
     for (int64_t k = 0; k < matrix.k(); ++k, in += kStepBytes) std::memcpy(out + k, in, sizeof(float));
     return;

@@ -15,6 +15,13 @@ namespace weir::matmul {
 inline constexpr int kPanelOutputs = 32;
 inline constexpr int kStepBytes = kPanelOutputs * 4;
 inline constexpr int kInt8StepBytes = kPanelOutputs * 2;
+// Where the pair of an output lies in a step of int8: outputs in fours, those of the upper half of the panel
+// between those of the lower. Where bytes are interleaved within 16, as x86 does, the halves come apart.
+constexpr int Int8PairAt(int output) {
+  constexpr int kFour = 4, kFours = kPanelOutputs / kFour;
+  const int four = output / kFour;
+  return (four % (kFours / 2) * 2 + four / (kFours / 2)) * (kFour * 2) + output % kFour * 2;
+}
 // Activations: blocks of rows, [ceil(steps / 16)][rows][16 steps]; missing steps are zero.
 inline constexpr int kChunkSteps = 16;
 

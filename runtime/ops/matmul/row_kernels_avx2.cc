@@ -57,7 +57,10 @@ struct Avx2BF16 : Avx2Base {
 struct Avx2Int8 : Avx2BF16 {
   static constexpr int kWeightBytes = 2;
   static Weight LoadWeight(const std::byte* p) {
-    const __m256i pair = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const auto four = [](const std::byte* at) {
+      return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+    };
+    const __m256i pair = _mm256_cvtepi8_epi16(_mm_unpacklo_epi64(four(p), four(p + Int8PairAt(4))));
     return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(pair, 16), 16)),
             _mm256_cvtepi32_ps(_mm256_srai_epi32(pair, 16))};
   }

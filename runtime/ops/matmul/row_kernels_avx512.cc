@@ -31,7 +31,7 @@ struct Avx512Widen : Avx512Base {
 struct Avx512WidenInt8 : Avx512Widen {
   static constexpr int kWeightBytes = 2;
   static Weight LoadWeight(const std::byte* p) {
-    const __m512i pair = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    const __m512i pair = _mm512_cvtepi8_epi16(LoadInt8Pairs(p));
     return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16)),
             _mm512_cvtepi32_ps(_mm512_srai_epi32(pair, 16))};
   }

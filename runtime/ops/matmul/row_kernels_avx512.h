@@ -23,6 +23,12 @@ struct Avx512Base {
   static Vec Mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 };
 
+// The pairs of 16 outputs in order: every second eight bytes.
+inline __m256i LoadInt8Pairs(const std::byte* p) {
+  const __m512i spread = _mm512_maskz_loadu_epi64(0x55, p);
+  return _mm512_castsi512_si256(_mm512_maskz_compress_epi64(0x55, spread));
+}
+
 struct Avx512F32 : Avx512Base {
   using Weight = Vec;
   using X = Vec;

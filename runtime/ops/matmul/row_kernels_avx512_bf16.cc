@@ -20,9 +20,9 @@ struct Avx512DotInt8 : Avx512Dot {
   static constexpr int kWeightBytes = 2;
   // int8 to f32 for 8 outputs' pairs at a time, and both to bf16 together.
   static Weight LoadWeight(const std::byte* p) {
-    const __m128i* pairs = reinterpret_cast<const __m128i*>(p);
-    const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(pairs)));
-    const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(pairs + 1)));
+    const __m256i pairs = LoadInt8Pairs(p);
+    const __m512 low = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(pairs)));
+    const __m512 high = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(pairs, 1)));
     return _mm512_cvtne2ps_pbh(high, low);
   }
   static void StoreWide(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }

@@ -34,8 +34,6 @@ struct Avx512VbmiInt8 : Avx512Base {
   }
   static Vec MulAdd(Vec acc, Weight w, X x) { return _mm512_dpbf16_ps(acc, w, x); }
 
-  // Bytes are interleaved within 16 of them, so `a` gets the first four outputs of each eight, `b` the
-  // others.
   static void LoadPanel(const std::byte* p, Weight& a, Weight& b) {
     const __m512i q = _mm512_loadu_si512(p);
     const __m512i magnitude = _mm512_abs_epi8(q);
@@ -45,19 +43,7 @@ struct Avx512VbmiInt8 : Avx512Base {
     a = reinterpret_cast<__m512bh>(_mm512_unpacklo_epi8(low, high));
     b = reinterpret_cast<__m512bh>(_mm512_unpackhi_epi8(low, high));
   }
-  static void StoreWidePanel(std::byte* p, Weight a, Weight b) {
-    Vec low = reinterpret_cast<Vec>(a), high = reinterpret_cast<Vec>(b);
-    Arrange(low, high);
-    _mm512_storeu_ps(p, low);
-    _mm512_storeu_ps(p + 64, high);
-  }
-  static void Arrange(Vec& a, Vec& b) {
-    const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-    const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-    const Vec low = _mm512_permutex2var_ps(a, first, b);
-    b = _mm512_permutex2var_ps(a, second, b);
-    a = low;
-  }
+  static void StoreWide(std::byte* p, Weight w) { _mm512_storeu_si512(p, reinterpret_cast<__m512i>(w)); }
 };
 
 }  // namespace

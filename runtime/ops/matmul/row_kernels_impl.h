@@ -12,19 +12,18 @@
 namespace weir::matmul {
 namespace {
 
-// A policy that reads a step of a whole panel at once has, instead of LoadWeight and StoreWide, LoadPanel,
-// whose two Weights may mix the outputs of the two vectors, StoreWidePanel, and Arrange, which puts sums in
-// order.
+// A policy that reads a step of a whole panel at once has LoadPanel instead of LoadWeight.
 template <class I>
 concept LoadsPanels = requires {
   I::LoadPanel;
 };
 
-// Where vector v of a step lies, in weights of `bytes` an output.
+// Where vector v of a run of panels lies; panels are `panel_bytes` apart.
 template <class I>
-constexpr int64_t VectorAt(int v, int bytes, int64_t panel_bytes) {
+constexpr int64_t WeightAt(int v, int64_t panel_bytes) {
   constexpr int kVectors = kPanelOutputs / I::kLanes;  // of a panel
-  return v / kVectors * panel_bytes + v % kVectors * I::kLanes * bytes;
+  const int output = v % kVectors * I::kLanes;
+  return v / kVectors * panel_bytes + (I::kWeightBytes == 2 ? Int8PairAt(output) : output * 4);
 }
 
 // A step of V vectors of outputs.
@@ -32,25 +31,18 @@ template <class I, int V>
 inline void LoadWeights(const std::byte* w, int64_t panel_bytes, typename I::Weight (&weight)[V]) {
   if constexpr (LoadsPanels<I>) {
 #pragma GCC unroll 4
-    for (int v = 0; v < V; v += 2)
-      I::LoadPanel(w + VectorAt<I>(v, I::kWeightBytes, panel_bytes), weight[v], weight[v + 1]);
+    for (int v = 0; v < V; v += 2) I::LoadPanel(w + WeightAt<I>(v, panel_bytes), weight[v], weight[v + 1]);
   } else {
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) weight[v] = I::LoadWeight(w + VectorAt<I>(v, I::kWeightBytes, panel_bytes));
+    for (int v = 0; v < V; ++v) weight[v] = I::LoadWeight(w + WeightAt<I>(v, panel_bytes));
   }
 }
 
-// The same step in bf16 panels.
-template <class I, int V>
-inline void StoreWidened(const typename I::Weight (&weight)[V], std::byte* w, int64_t panel_bytes) {
-  if constexpr (LoadsPanels<I>) {
-#pragma GCC unroll 4
-    for (int v = 0; v < V; v += 2)
-      I::StoreWidePanel(w + VectorAt<I>(v, 4, panel_bytes), weight[v], weight[v + 1]);
-  } else {
-#pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) I::StoreWide(w + VectorAt<I>(v, 4, panel_bytes), weight[v]);
-  }
+// The same step in bf16 panels, whose vectors lie one behind the other.
+template <class I>
+constexpr int64_t WideAt(int v, int64_t panel_bytes) {
+  constexpr int kVectors = kPanelOutputs / I::kLanes;
+  return v / kVectors * panel_bytes + v % kVectors * I::kLanes * 4;
 }
 
 // Scales, adds the bias and the old y, in this order, and writes `valid` of the V * kLanes outputs.
@@ -91,10 +83,10 @@ inline void Tile(const RowBlock& block, int64_t first) {
   constexpr int kRowBytes = kChunkSteps * I::kXStepBytes;
   const int64_t panel_bytes = block.steps * kWeightStepBytes;
   const int vector = static_cast<int>(first / I::kLanes);
-  const std::byte* w = block.w + VectorAt<I>(vector, I::kWeightBytes, panel_bytes);
+  const std::byte* w = block.w + WeightAt<I>(vector, panel_bytes);
   std::byte* wide = nullptr;
   if (I::kWeightBytes == 2 && block.widened != nullptr)
-    wide = block.widened + VectorAt<I>(vector, 4, 2 * panel_bytes);
+    wide = block.widened + WideAt<I>(vector, 2 * panel_bytes);
   const std::byte* x = block.x;
   typename I::Vec acc[R][V];
 #pragma GCC unroll 16
@@ -109,7 +101,8 @@ inline void Tile(const RowBlock& block, int64_t first) {
       LoadWeights<I, V>(w, panel_bytes, weight);
       if constexpr (I::kWeightBytes == 2) {
         if (wide != nullptr) {
-          StoreWidened<I, V>(weight, wide, 2 * panel_bytes);
+#pragma GCC unroll 8
+          for (int v = 0; v < V; ++v) I::StoreWide(wide + WideAt<I>(v, 2 * panel_bytes), weight[v]);
           wide += kStepBytes;
         }
       }
@@ -122,13 +115,6 @@ inline void Tile(const RowBlock& block, int64_t first) {
       w += kWeightStepBytes;
     }
     x += R * kRowBytes;
-  }
-  if constexpr (LoadsPanels<I>) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 4
-      for (int v = 0; v < V; v += 2) I::Arrange(acc[r][v], acc[r][v + 1]);
-    }
   }
   const int64_t valid = block.outputs - first;
 #pragma GCC unroll 16
