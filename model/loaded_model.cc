@@ -122,6 +122,11 @@ absl::StatusOr<LoadedModel> Load(const std::string& folder, Device& device, cons
   loaded.parameter_count = decoder->parameter_count();
   loaded.weight_bytes = decoder->weight_bytes();
   loaded.weight_dtype = decoder->weight_dtype();
+  loaded.matrices = loader.matrices();
+  const std::string& head = family->shape().head_name;
+  if (weights.Has(head) &&
+      std::find(loaded.matrices.begin(), loaded.matrices.end(), head) == loaded.matrices.end())
+    loaded.unused_head = head;
   loaded.decoder = std::move(decoder);
 
   if (!loaded.tokenizer)

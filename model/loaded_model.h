@@ -40,6 +40,8 @@ struct LoadedModel {
   uint64_t tokenizer_fingerprint = 0;
   std::vector<int32_t> eos_ids;       // sorted
   std::vector<std::string> warnings;  // to be logged once
+  std::vector<std::string> matrices;  // tensors that products are made with, by their names in the files
+  std::string unused_head;  // an output matrix in the files that the embedding stands in for; or empty
 };
 
 // What the engine needs of it.

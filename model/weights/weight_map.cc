@@ -12,6 +12,7 @@
 #include "model/config/json_parse.h"
 #include "model/weights/content_hash.h"
 #include "nlohmann/json.hpp"
+#include "runtime/base/check.h"
 #include "runtime/base/error.h"
 #include "runtime/base/status_macros.h"
 
@@ -197,6 +198,20 @@ absl::StatusOr<WeightTensor> WeightMap::GetAs(bool int8, std::string_view name,
   }
   MarkUsed(name);
   return location->file->Read(entry);
+}
+
+std::vector<const SafetensorsEntry*> WeightMap::Entries() const {
+  std::vector<const SafetensorsEntry*> entries;
+  for (const Location& location : tensors_) entries.push_back(location.entry);
+  return entries;
+}
+
+absl::StatusOr<std::vector<std::byte>> WeightMap::ReadBytes(std::string_view name) const {
+  const Location* location = Locate(name);
+  WEIR_CHECK(location != nullptr);
+  std::vector<std::byte> bytes(location->entry->num_bytes);
+  WEIR_RETURN_IF_ERROR(location->file->ReadBytes(*location->entry, 0, bytes));
+  return bytes;
 }
 
 void WeightMap::MarkUsed(std::string_view name) const {

@@ -37,6 +37,11 @@ class WeightMap {
   // The same for a tensor of int8.
   absl::StatusOr<WeightTensor> GetInt8(std::string_view name, std::span<const int64_t> expected_shape) const;
 
+  // All tensors, sorted by name.
+  std::vector<const SafetensorsEntry*> Entries() const;
+  // The bytes of a tensor of any type, which must be there. Does not mark it.
+  absl::StatusOr<std::vector<std::byte>> ReadBytes(std::string_view name) const;
+
   bool Has(std::string_view name) const { return Find(name) != nullptr; }
   // Name, type and shape without reading the data or marking it; nullptr when absent.
   const SafetensorsEntry* Find(std::string_view name) const;

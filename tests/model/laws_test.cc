@@ -304,6 +304,9 @@ std::vector<Case> Cases() {
       options.mixer = mixer;
       options.dtype = dtype;
       cases.push_back({std::string(name) + (dtype == DType::kF32 ? "F32" : "BF16"), options});
+      if (dtype == DType::kF32 || (SlowKernels() && mixer != std::string_view("mamba2"))) continue;
+      options.served = DType::kI8;
+      cases.push_back({std::string(name) + "Int8", options});
     }
     TinyModelOptions grouped;
     grouped.mixer = mixer;
@@ -331,6 +334,11 @@ std::vector<Case> MambaCases() {
   std::vector<Case> cases = {{"MambaF32", options}};
   options.dtype = DType::kBF16;
   cases.push_back({"MambaBF16", options});
+  if (!SlowKernels()) {
+    options.served = DType::kI8;
+    cases.push_back({"MambaInt8", options});
+    options.served.reset();
+  }
   // Whole vectors, and what trained models have: 16 states of a channel.
   options.dtype = DType::kF32;
   options.mamba.d_inner = 128;

@@ -135,6 +135,11 @@ TEST(Options, WrongValuesNameTheirSource) {
   EXPECT_EQ(MustParse({"--model", "/m", "--device", "cuda:1"}).device, "cuda:1");
   EXPECT_EQ(Refusal({"--model", "/m", "--kv-dtype", "f64"}),
             "--kv-dtype: 'f64' is not one of f32, f16, bf16");
+  EXPECT_EQ(Refusal({"--model", "/m", "--weight-dtype", "int4"}),
+            "--weight-dtype: 'int4' is not one of f32, bf16, int8");
+  EXPECT_EQ(MustParse({"--model", "/m", "--weight-dtype", "int8"}).weight_dtype, DType::kI8);
+  EXPECT_EQ(MustParse({"--model", "/m"}, {{"WEIR_WEIGHT_DTYPE", "bf16"}}).weight_dtype, DType::kBF16);
+  EXPECT_EQ(MustParse({"--model", "/m"}).weight_dtype, std::nullopt);
   EXPECT_THAT(Refusal({"--model", "/m", "--state-memory", "1 apple"}), HasSubstr("1 apple"));
   EXPECT_THAT(Refusal({"--model", "/m", "--drain-timeout=-3s"}), HasSubstr("-3s"));
   EXPECT_THAT(Refusal({"--model", "/m", "--drain-delay=-3s"}), HasSubstr("-3s"));

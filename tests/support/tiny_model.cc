@@ -268,7 +268,9 @@ void WriteTinyModel(const std::string& folder, const TinyModelOptions& o) {
 LoadedModel LoadTinyModel(const TinyModelOptions& options, Device& device) {
   const TempDir folder;
   WriteTinyModel(folder.path(), options);
-  absl::StatusOr<LoadedModel> loaded = LoadModel(folder.path(), device, {});
+  LoadOptions load;
+  load.weight_dtype = options.served;
+  absl::StatusOr<LoadedModel> loaded = LoadModel(folder.path(), device, load);
   if (!loaded.ok()) std::fprintf(stderr, "%s\n", std::string(loaded.status().message()).c_str());
   WEIR_CHECK(loaded.ok());
   return *std::move(loaded);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "model/loaded_model.h"
@@ -23,6 +24,7 @@ struct TinyMambaOptions {
 struct TinyModelOptions {
   std::string mixer = "linear_attention";  // or "softmax", "performer", "mamba2", or see TinyMambaOptions
   DType dtype = DType::kF32;               // of the checkpoint: kF32, kBF16
+  std::optional<DType> served;             // what LoadTinyModel makes of its matrices
   int vocab_size = 97;
   int d_model = 60;
   int num_layers = 2;
