@@ -82,8 +82,8 @@ const IsaKernels& CurrentKernels() {
     case MatmulIsa::kAvx512Bf16:
       return kAvx512Bf16Kernels;
     case MatmulIsa::kAvx512Vbmi: {
-      static const IsaKernels kernels = {kAvx512Bf16Kernels.f32, kAvx512Bf16Kernels.bf16,
-                                         kAvx512VbmiInt8Rows};
+      static const IsaKernels kernels = {kAvx512Bf16Kernels.f32, kAvx512Bf16Kernels.bf16, kAvx512VbmiInt8Rows,
+                                         kAvx512Bf16Kernels.full_int8_rows};
       return kernels;
     }
   }

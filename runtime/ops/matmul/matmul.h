@@ -39,6 +39,8 @@ class PackedMatrix {
   const std::byte* data() const { return buffer_.data(); }  // on the device
   // [n] on the device, of int8 weights; null for others.
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
+  // Whether a value of int8 weights is -128, which QuantizeRows does not make, but others do.
+  bool has_minus_128() const { return has_minus_128_; }
   // How it is multiplied, shared with others of its shape; null but for bf16 on CUDA.
   const matmul::CudaProduct* cuda_product() const { return product_.get(); }
 
@@ -48,6 +50,7 @@ class PackedMatrix {
   DType dtype_ = DType::kF32;
   int64_t n_ = 0;
   int64_t k_ = 0;
+  bool has_minus_128_ = false;
   DeviceBuffer buffer_;
   DeviceBuffer scales_;
   std::shared_ptr<const matmul::CudaProduct> product_;

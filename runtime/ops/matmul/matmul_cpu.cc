@@ -80,7 +80,10 @@ struct Pass {
                    args.x.dim(1), x + begin * row_bytes);
   }
 
-  const RowsFunction* rows_of_weights() const { return int8() ? isa.int8_rows : kernels.rows; }
+  const RowsFunction* rows_of_weights() const {
+    if (!int8()) return kernels.rows;
+    return args.weight->has_minus_128() ? isa.full_int8_rows : isa.int8_rows;
+  }
   const std::byte* Weights(int64_t panel) const {
     return args.weight->data() + panel * steps * (int8() ? kInt8StepBytes : kStepBytes);
   }

@@ -1,5 +1,6 @@
 #include "runtime/ops/matmul/pack.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,9 @@ absl::StatusOr<PackedMatrix> PackedMatrix::PackInt8(const TensorView& values, st
                     DTypeName(values.dtype()), values.dim(0), values.dim(1), scales.size()));
   WEIR_ASSIGN_OR_RETURN(PackedMatrix matrix, PackAs(values, device));
   WEIR_ASSIGN_OR_RETURN(matrix.scales_, UploadScales(scales, device));
+  const auto* first = values.data<int8_t>();
+  matrix.has_minus_128_ =
+      std::find(first, first + values.num_elements(), int8_t{-128}) != first + values.num_elements();
   return matrix;
 }
 

@@ -58,7 +58,8 @@ struct RowKernels {
 struct IsaKernels {
   RowKernels f32;
   RowKernels bf16;
-  const RowsFunction* int8_rows;  // [bf16.max_rows]
+  const RowsFunction* int8_rows;       // [bf16.max_rows]; for values from -127 to 127
+  const RowsFunction* full_int8_rows;  // the same for -128 too
 };
 
 extern const IsaKernels kGenericKernels;

@@ -85,6 +85,7 @@ static_assert(sizeof(kInt8Rows) == sizeof(kBF16Rows));
 constinit const IsaKernels kAvx2Kernels = {
     {Avx2F32::kMaxRows, Avx2F32::kXStepBytes, PackF32<kChunkSteps, false>, kF32Rows},
     {Avx2BF16::kMaxRows, Avx2BF16::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows},
+    kInt8Rows,
     kInt8Rows};
 
 }  // namespace weir::matmul

@@ -47,6 +47,7 @@ constinit const IsaKernels kAvx512Kernels = {
     {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
     {Avx512Widen::kMaxRows, Avx512Widen::kXStepBytes, PackF32<2 * kChunkSteps, true>,
      kRowFunctions<Avx512Widen>},
+    kRowFunctions<Avx512WidenInt8>,
     kRowFunctions<Avx512WidenInt8>};
 
 }  // namespace weir::matmul

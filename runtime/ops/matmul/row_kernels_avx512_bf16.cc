@@ -47,6 +47,7 @@ void PackBF16(const float* x, int64_t x_stride, int64_t rows, int64_t k, std::by
 constinit const IsaKernels kAvx512Bf16Kernels = {
     {Avx512F32::kMaxRows, Avx512F32::kXStepBytes, PackF32<kChunkSteps, false>, kRowFunctions<Avx512F32>},
     {Avx512Dot::kMaxRows, Avx512Dot::kXStepBytes, PackBF16, kRowFunctions<Avx512Dot>},
+    kRowFunctions<Avx512DotInt8>,
     kRowFunctions<Avx512DotInt8>};
 
 }  // namespace weir::matmul

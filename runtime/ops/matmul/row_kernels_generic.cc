@@ -83,6 +83,7 @@ constexpr RowsFunction kInt8Rows[] = {Rows<GenericInt8, 1>, Rows<GenericInt8, 2>
 constinit const IsaKernels kGenericKernels = {
     {GenericBase::kMaxRows, GenericF32::kXStepBytes, PackF32<kChunkSteps, false>, kF32Rows},
     {GenericBase::kMaxRows, GenericBF16::kXStepBytes, PackF32<2 * kChunkSteps, true>, kBF16Rows},
+    kInt8Rows,
     kInt8Rows};
 
 }  // namespace weir::matmul

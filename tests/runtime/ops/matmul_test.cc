@@ -77,6 +77,16 @@ class MatmulTest : public testing::TestWithParam<MatmulVariant> {
 INSTANTIATE_TEST_SUITE_P(Isa, MatmulTest, testing::ValuesIn(Variants()),
                          [](const auto& param) { return param.param.name; });
 
+std::vector<MatmulVariant> Int8Variants() {
+  std::vector<MatmulVariant> variants = Variants();
+  std::erase_if(variants, [](const MatmulVariant& variant) { return variant.dtype != DType::kI8; });
+  return variants;
+}
+class Int8MatmulTest : public MatmulTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Int8MatmulTest);
+INSTANTIATE_TEST_SUITE_P(Isa, Int8MatmulTest, testing::ValuesIn(Int8Variants()),
+                         [](const auto& param) { return param.param.name; });
+
 // Rows that start at any float, and where k allows it rows that can be read 16 bytes at a time.
 int64_t GapFor(int64_t k) { return k % 4 == 0 ? 4 : kMatrixGap; }
 
@@ -105,6 +115,26 @@ TEST_P(MatmulTest, EqualsTheReference) {
       EXPECT_TRUE(y.RedZonesIntact());
     }
   }
+}
+
+// -128 is none of QuantizeRows, but of folders that others made.
+TEST_P(Int8MatmulTest, EveryValueIsMultipliedAsItIs) {
+  const std::unique_ptr<Device> device = CreateTestDevice(1);
+  constexpr int64_t kN = 40, kK = 256, kRows = 9;
+  std::vector<int8_t> values;
+  for (int64_t i = 0; i < kN * kK; ++i) values.push_back(static_cast<int8_t>((i + i / kK * 37) % 256));
+  const std::vector<float> scales(kN, 0.25f);
+  const TensorView weight(values.data(), DType::kI8, {kN, kK});
+  const absl::StatusOr<PackedMatrix> packed = PackedMatrix::PackInt8(weight, scales, *device);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  Matrix x(kRows, kK, GapFor(kK)), y(kRows, kN);
+  for (int64_t r = 0; r < kRows; ++r)  // one value of each row of W at a time, exactly
+    for (int64_t c = 0; c < kK; ++c) x.at(r, c) = c == r * 29 ? 4.0f : 0.0f;
+  RunKernel(kMatmul, {.x = x.View(), .weight = &*packed, .y = y.View(), .bias = {}}, *device);
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t n = 0; n < kN; ++n)
+      ASSERT_EQ(y.at(r, n), static_cast<float>(values[static_cast<size_t>(n * kK + r * 29)]))
+          << r << " " << n;
 }
 
 TEST_P(MatmulTest, AccumulatesOntoTheOldOutput) {
