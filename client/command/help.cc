@@ -77,11 +77,13 @@ const std::string_view kSessionsFooter = R"(EXAMPLES
 )";
 
 const std::string_view kScoreFooter =
-    R"(The first token is context only; each other one is scored after all before it.
+    R"(The first token is context only; each other one is scored after all before it. A token's
+rank is 1 where it is the one that temperature 0 would take, 2 where one other is more likely, and so on.
 
 EXAMPLES
   weir score -m tales-linear "The cat sat on the mat."
   weir score --file test.txt --json | jq .perplexity
+  weir score --file test.txt --json | jq '[.ranks[] == 1] | map(select(.)) | length'    # guessed right
 )";
 
 const std::string_view kInfoFooter =

@@ -1,5 +1,6 @@
 // weir tokenize, detokenize and score.
 #include <memory>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "client/command/commands.h"
@@ -73,8 +74,12 @@ absl::Status RunScore(const TextOptions& options, Context* context) {
     context->WriteJson(response);
     return absl::OkStatus();
   }
-  for (int i = 0; options.lines && i < response.logprobs_size() && i + 1 < response.token_ids_size(); ++i)
-    context->out.WriteLine(fmt::format("{:.6g}\t{}", response.logprobs(i), response.token_ids(i + 1)));
+  for (int i = 0; options.lines && i < response.logprobs_size() && i + 1 < response.token_ids_size(); ++i) {
+    // A server of before there were ranks sends none.
+    const std::string rank = i < response.ranks_size() ? std::to_string(response.ranks(i)) : "-";
+    context->out.WriteLine(
+        fmt::format("{:.6g}\t{}\t{}", response.logprobs(i), response.token_ids(i + 1), rank));
+  }
   context->out.WriteLine(fmt::format("tokens:        {}", response.logprobs_size()));
   context->out.WriteLine(fmt::format("total_logprob: {:.6f}", response.total_logprob()));
   context->out.WriteLine(fmt::format("perplexity:    {:.6g}", response.perplexity()));
@@ -115,7 +120,8 @@ void AddTextCommands(CLI::App* app, Context* context) {
   CLI::App* score =
       AddSub(app, "score", "Print log-probability and perplexity of a text.", RunScore, context, for_score);
   AddPromptOptions(score, &for_score->prompt, "TEXT");
-  score->add_flag("--per-token", for_score->lines, "Before that a line per token: log-probability, tab, id.");
+  score->add_flag("--per-token", for_score->lines,
+                  "Before that a line per token: log-probability, tab, id, tab, rank; 1 is the most likely.");
   score->footer(std::string(kScoreFooter));
 }
 

@@ -407,8 +407,8 @@ void ModelRunner::ReadRow(const WantedRow& wanted, Sampler* sampler) {
   const RowSampling* const sampled = step_->sampling();
   const bool on_device = sampled != nullptr && !sampled->IsOnHost(wanted.row);
   if (run.turn->params.score) {
-    scores_[wanted.row] = on_device ? sampled->TargetLogprob(wanted.row)
-                                    : sampler->LogprobOf(step_->Logits(wanted.row), ScoreTarget(wanted));
+    scores_[wanted.row] = on_device ? sampled->Score(wanted.row)
+                                    : sampler->ScoreOf(step_->Logits(wanted.row), ScoreTarget(wanted));
   } else {
     samples_[wanted.run] = on_device ? sampled->Result(wanted.row)
                                      : sampler->Sample(step_->Logits(wanted.row), run.turn->params.sampling,
@@ -440,8 +440,8 @@ void ModelRunner::CollectScores(ActiveTurn* turn, int first_row, int num_rows, a
   const Sequence& sequence = turn->sequence();
   for (int i = 0; i < num_rows && !turn->done; ++i) {
     const int32_t target = sequence.waiting()[i + 1];
-    const float logprob = scores_[first_row + i];
-    if (!std::isfinite(logprob)) {
+    const TargetScore& score = scores_[first_row + i];
+    if (!std::isfinite(score.logprob)) {
       metrics_.nonfinite_rows.Add();
       FailTurn(turn,
                MakeError(absl::StatusCode::kInternal, "NONFINITE_LOGITS",
@@ -452,7 +452,8 @@ void ModelRunner::CollectScores(ActiveTurn* turn, int first_row, int num_rows, a
     TokenStream::Token token;
     token.id = target;
     token.position = sequence.fed + i + 1;
-    token.logprob = &logprob;
+    token.logprob = &score.logprob;
+    token.rank = score.rank;
     top_.assign(kMaxTopLogprobs, {-1, 0.0f});
     token.top = top_.data();
     if (turn->stream->Push(token, now)) wake->streams.push_back(turn->stream);

@@ -135,7 +135,7 @@ class ModelRunner {
   StepPlan plan_;
   std::vector<PlannedRun> runs_;
   std::vector<WantedRow> rows_;
-  std::vector<float> scores_;  // per row of a turn that scores: log-probability of the token that follows
+  std::vector<TargetScore> scores_;  // per row of a turn that scores: of the token that follows
   std::vector<SampleResult> samples_;
   std::vector<std::pair<int32_t, float>> top_;
   std::string text_;

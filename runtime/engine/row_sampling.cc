@@ -1,7 +1,6 @@
 #include "runtime/engine/row_sampling.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "runtime/base/check.h"
@@ -108,9 +107,10 @@ SampleResult RowSampling::Result(int row) const {
   return result;
 }
 
-float RowSampling::TargetLogprob(int row) const {
+TargetScore RowSampling::Score(int row) const {
   const RowSample& sample = samples()[entries_[row]];
-  return sample.finite != 0 ? sample.logprob : std::numeric_limits<float>::quiet_NaN();
+  if (sample.finite == 0) return {};
+  return {sample.logprob, sample.rank};
 }
 
 }  // namespace weir

@@ -29,7 +29,7 @@ class RowSampling {
   // As Sampler::Sample. A row that the device does not take is kept for the host.
   void Add(int row, const SamplingParams& params, uint64_t token_index,
            std::span<const int32_t> suppressed_ids);
-  // As Sampler::LogprobOf. An id that is none of the tokenizer's is the host's.
+  // As Sampler::ScoreOf. An id that is none of the tokenizer's is the host's.
   void AddTarget(int row, int32_t id);
 
   // Gives the stream the work and the copies, behind the step that computes `logits`, f32 [num_rows,
@@ -41,7 +41,7 @@ class RowSampling {
   // Below: of a row that was added, once the stream has been waited for.
   bool IsOnHost(int row) const { return entries_[row] < 0; }  // Sampler has still to read it
   SampleResult Result(int row) const;
-  float TargetLogprob(int row) const;  // NaN where the row is not finite
+  TargetScore Score(int row) const;
 
  private:
   RowSampling() = default;

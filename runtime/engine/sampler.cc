@@ -85,6 +85,20 @@ void BlockExpSums(const float* x, size_t count, float max, float scale, float* b
   }
 }
 
+// How many of one block exceed `bound`, or reach it. x: f32 [count].
+size_t CountBeyond(const float* x, size_t count, float bound, bool or_equal) {
+  const F32 d;
+  const auto limit = hn::Set(d, bound);
+  float padded[kBlock];
+  const float* block = FullBlock(x, count, padded);
+  size_t beyond = 0;
+  for (size_t i = 0; i < kBlock; i += hn::Lanes(d)) {
+    const auto v = hn::LoadU(d, block + i);
+    beyond += hn::CountTrue(d, or_equal ? hn::Ge(v, limit) : hn::Gt(v, limit));
+  }
+  return beyond;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace weir
 HWY_AFTER_NAMESPACE();
@@ -95,6 +109,7 @@ namespace weir {
 HWY_EXPORT(BlockMaxima);
 HWY_EXPORT(ExpBlock);
 HWY_EXPORT(BlockExpSums);
+HWY_EXPORT(CountBeyond);
 
 namespace {
 
@@ -277,12 +292,30 @@ void Sampler::FillLogprobs(const float* logits, const Peak& peak, int32_t num_to
   result->num_top = static_cast<int32_t>(count);
 }
 
-float Sampler::LogprobOf(std::span<const float> logits, int32_t id) {
+TargetScore Sampler::ScoreOf(std::span<const float> logits, int32_t id) {
   WEIR_CHECK(logits.size() == static_cast<size_t>(vocab_size_) && id >= 0 && id < num_ids_);
   const Peak peak = FindPeak(logits.data());
-  if (!peak.finite || peak.max == -kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  if (!peak.finite || peak.max == -kInfinity) return {};
   FillLogprobs(logits.data(), peak, 0, nullptr);
-  return Logprob(logits[id]);
+  return {Logprob(logits[id]), RankOf(logits.data(), id)};
+}
+
+// 1 and the ids before `id`: those with a larger logit, and lower ids with the same. block_max_ is the row's,
+// and of what a trained model expects it leaves a block or two to look into.
+int32_t Sampler::RankOf(const float* logits, int32_t id) const {
+  const auto count_beyond = HWY_DYNAMIC_DISPATCH(CountBeyond);
+  const float bound = logits[id];
+  const size_t own = static_cast<size_t>(id) / kBlock;
+  size_t before = 0;
+  for (size_t b = 0; b < block_max_.size(); ++b) {
+    if (b == own || block_max_[b] < bound) continue;
+    const size_t begin = b * kBlock;
+    before += count_beyond(logits + begin, static_cast<size_t>(num_ids_) - begin, bound, b < own);
+  }
+  const int32_t end = std::min(num_ids_, static_cast<int32_t>((own + 1) * kBlock));
+  for (auto i = static_cast<int32_t>(own * kBlock); i < end; ++i)
+    before += logits[i] > bound || (logits[i] == bound && i < id) ? 1 : 0;
+  return static_cast<int32_t>(before) + 1;
 }
 
 float Sampler::Logprob(float logit) const { return static_cast<float>(logit - log_sum_exp_); }

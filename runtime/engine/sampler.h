@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -93,6 +94,12 @@ struct SampleResult {
   std::array<TokenLogprob, kMaxTopLogprobs> top;  // [num_top], most likely first, lowest id first on a tie
 };
 
+// Of a given id in a row of logits, over the tokenizer's ids.
+struct TargetScore {
+  float logprob = std::numeric_limits<float>::quiet_NaN();  // NaN: the row is not finite
+  int32_t rank = 0;  // 1: temperature 0 takes it; of equal logits the lowest id comes first
+};
+
 // Owner: one worker thread each; holds scratch only. Sample() never allocates.
 class Sampler {
  public:
@@ -104,9 +111,9 @@ class Sampler {
   SampleResult Sample(std::span<float> logits, const SamplingParams& params, const TokenHistory& history,
                       uint64_t token_index, std::span<const int32_t> suppressed_ids);
 
-  // Log-probability of `id` in a row, f32 [vocab_size], as SampleResult has it; NaN where the row holds NaN
-  // or +inf. Not modified.
-  float LogprobOf(std::span<const float> logits, int32_t id);
+  // Log-probability, as SampleResult has it, and rank of `id` in a row, f32 [vocab_size], which is not
+  // modified.
+  TargetScore ScoreOf(std::span<const float> logits, int32_t id);
 
   int32_t vocab_size() const { return vocab_size_; }
 
@@ -134,6 +141,7 @@ class Sampler {
   void EditOne(float* logits, int32_t id, float value, EditSummary* summary);
   void FillLogprobs(const float* logits, const Peak& peak, int32_t num_top, SampleResult* result);
   float Logprob(float logit) const;
+  int32_t RankOf(const float* logits, int32_t id) const;
   float KthBlockMax(int32_t k);
   void Gather(const float* logits, float threshold, float max, float scale);
   double CandidateMass() const;

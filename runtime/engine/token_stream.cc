@@ -9,6 +9,7 @@ void StreamChunk::Clear() {
   position = 0;
   token_ids.clear();
   logprobs.clear();
+  ranks.clear();
   top_logprobs.clear();
   text.clear();
   finish.reset();
@@ -37,6 +38,7 @@ bool TokenStream::Push(const Token& token, absl::Time now) {
   }
   waiting_.token_ids.push_back(token.id);
   if (token.logprob != nullptr) waiting_.logprobs.push_back(*token.logprob);
+  if (token.rank > 0) waiting_.ranks.push_back(token.rank);
   for (int i = 0; i < waiting_.top_count; ++i) waiting_.top_logprobs.push_back(token.top[i]);
   waiting_.text.append(token.text);
   if (static_cast<int64_t>(waiting_.token_ids.size()) >= max_tokens_waiting_)

@@ -25,6 +25,7 @@ struct StreamChunk {
   int64_t position = 0;          // in the sequence, of token_ids[0]
   std::vector<int32_t> token_ids;
   std::vector<float> logprobs;                          // one per token, or empty
+  std::vector<int32_t> ranks;                           // the same; of turns that score
   std::vector<std::pair<int32_t, float>> top_logprobs;  // top_count entries per token, most likely first
   int top_count = 0;
   std::string text;                   // whole characters
@@ -51,6 +52,7 @@ class TokenStream {
     int32_t id = 0;
     int64_t position = 0;
     const float* logprob = nullptr;                  // null: not asked for
+    int32_t rank = 0;                                // from 1; 0: not asked for
     const std::pair<int32_t, float>* top = nullptr;  // `top_count` entries, padded with id -1
     std::string_view text;                           // delivered by this token
   };

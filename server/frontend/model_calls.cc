@@ -159,12 +159,14 @@ absl::StatusOr<v1::DetokenizeResponse> Detokenize(const Frontend& frontend,
 
 void ScoreReader::Add(const StreamChunk& chunk) {
   logprobs_.insert(logprobs_.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+  ranks_.insert(ranks_.end(), chunk.ranks.begin(), chunk.ranks.end());
 }
 
 v1::ScoreResponse ScoreReader::Finish() const {
   v1::ScoreResponse response;
   response.mutable_token_ids()->Assign(turn_->prompt.begin(), turn_->prompt.end());
   response.mutable_logprobs()->Assign(logprobs_.begin(), logprobs_.end());
+  response.mutable_ranks()->Assign(ranks_.begin(), ranks_.end());
   double total = 0;
   for (const float logprob : logprobs_) total += logprob;
   response.set_total_logprob(total);

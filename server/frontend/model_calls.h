@@ -38,6 +38,7 @@ class ScoreReader {
  private:
   const StartedTurn* const turn_;
   std::vector<float> logprobs_;
+  std::vector<int32_t> ranks_;
 };
 
 }  // namespace weir

@@ -217,16 +217,20 @@ TEST_F(Calls, DetokenizePrintsTheBytesAsTheyAre) {
 TEST_F(Calls, ScorePrintsPerplexity) {
   server_.answers = {{"weir.v1.ScoreResponse",
                       "token_ids: [1, 2, 3] logprobs: [-0.5, -1.5] total_logprob: -2 perplexity: 2.71828 "
-                      "bits_per_byte: 1.25"}};
+                      "bits_per_byte: 1.25 ranks: [1, 44]"}};
   EXPECT_EQ(Run({"score", "text", "--per-token"}).out,
-            "-0.5\t2\n-1.5\t3\ntokens:        2\ntotal_logprob: -2.000000\nperplexity:    2.71828\n"
+            "-0.5\t2\t1\n-1.5\t3\t44\ntokens:        2\ntotal_logprob: -2.000000\nperplexity:    2.71828\n"
             "bits_per_byte: 1.25\n");
-  EXPECT_EQ(Json(Run({"score", "--json", "text"}).out)["perplexity"], 2.71828);
+  const nlohmann::json json = Json(Run({"score", "--json", "text"}).out);
+  EXPECT_EQ(json["perplexity"], 2.71828);
+  EXPECT_EQ(json["ranks"], nlohmann::json({1, 44}));
   // Ids of a model without a tokenizer have no bytes.
   server_.answers = {
       {"weir.v1.ScoreResponse", "token_ids: [1, 2] logprobs: [-1] total_logprob: -1 perplexity: 2.71828"}};
   EXPECT_EQ(Run({"score", "--token-ids", "1,2"}).out,
             "tokens:        1\ntotal_logprob: -1.000000\nperplexity:    2.71828\n");
+  // A server of before there were ranks.
+  EXPECT_THAT(Run({"score", "--token-ids", "1,2", "--per-token"}).out, HasSubstr("-1\t2\t-\ntokens:"));
 }
 
 TEST_F(Calls, InfoShowsHealthCapacityAndUse) {

@@ -326,6 +326,8 @@ TEST_F(Calls, ScoreGivesOneLogprobPerTokenAfterTheFirst) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(score.token_ids_size(), 24);
   ASSERT_EQ(score.logprobs_size(), 23);
+  ASSERT_EQ(score.ranks_size(), 23);
+  for (const int32_t rank : score.ranks()) EXPECT_TRUE(rank >= 1 && rank <= testing::kByteVocab) << rank;
   double total = 0;
   for (const float logprob : score.logprobs()) {
     EXPECT_LE(logprob, 0);

@@ -13,7 +13,7 @@ struct RowParams {
   uint64_t seed = 0;
   uint64_t token_index = 0;  // position of the token in its sequence's stream of draws
   int32_t row = 0;           // of the logits
-  int32_t target = -1;       // not negative: nothing is drawn, the log-probability of this id is wanted
+  int32_t target = -1;       // not negative: nothing is drawn, log-probability and rank of this id are wanted
   float temperature = 1.0f;
   int32_t top_k = 0;
   float top_p = 1.0f;
@@ -30,9 +30,10 @@ struct RowSample {
   int32_t finite = 0;
   int32_t no_candidate = 0;
   float logprob = 0;
+  int32_t rank = 0;  // of the target, from 1; of equal logits the lowest id comes first
 };
 
 static_assert(std::is_trivially_copyable_v<RowParams> && sizeof(RowParams) == 80);
-static_assert(std::is_trivially_copyable_v<RowSample> && sizeof(RowSample) == 16);
+static_assert(std::is_trivially_copyable_v<RowSample> && sizeof(RowSample) == 20);
 
 }  // namespace weir

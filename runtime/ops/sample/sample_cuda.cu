@@ -28,6 +28,7 @@ struct Shared {
   uint32_t floor;  // key
   int num_staged;  // and those that found no room
   int banned;      // some suppressed id was not -inf
+  int beyond;      // ids that come before the target
   double log_sum;  // of the weights of the row as it came, at temperature 1
 };
 
@@ -125,6 +126,24 @@ __device__ int ArgMax(const Row& row, float max) {
     if (hits != 0) return FirstEqual(row.logits, first + FirstLane(hits), max);
   }
   return 0;
+}
+
+// Counts the ids that come before `id`, whose logit is given: those with a larger one, and lower ids with the
+// same.
+__device__ void CountBefore(const Row& row, int id, float logit) {
+  int count = 0;
+  for (int segment = Warp(); segment < row.num_segments; segment += kWarps) {
+    if (row.max()[segment] < logit) continue;
+    for (int group = 0; group < kGroups; ++group) {
+      float x[4];
+      LoadGroup(row.logits, segment, group, x);
+      for (int i = 0; i < 4; ++i)
+        count += x[i] > logit || (x[i] == logit && IndexIn(segment, group) + i < id) ? 1 : 0;
+    }
+  }
+  count = WarpSum(count);
+  if (Lane() == 0 && count > 0) atomicAdd(&row.shared().beyond, count);
+  __syncthreads();
 }
 
 // ---- the filters, over the whole row by the block or over the list by one warp
@@ -363,6 +382,7 @@ __global__ void __launch_bounds__(kThreads, 2) SampleRowsKernel(CudaSampleRows r
     rows.samples[blockIdx.x] = sample;
     row.shared().num_staged = 0;
     row.shared().banned = 0;
+    row.shared().beyond = 0;
   }
   __syncthreads();
   // Bounded so that neither a denormal temperature nor a huge one makes 0 * inf.
@@ -381,9 +401,12 @@ __global__ void __launch_bounds__(kThreads, 2) SampleRowsKernel(CudaSampleRows r
     if (threadIdx.x == 0) row.shared().log_sum = log_sum;
   }
   if (params.target >= 0) {
+    const float logit = row.logits.x[params.target];
+    CountBefore(row, params.target, logit);
     if (threadIdx.x != 0) return;
     sample.finite = 1;
-    sample.logprob = static_cast<float>(row.logits.x[params.target] - row.shared().log_sum);
+    sample.logprob = static_cast<float>(logit - row.shared().log_sum);
+    sample.rank = row.shared().beyond + 1;
     rows.samples[blockIdx.x] = sample;
     return;
   }

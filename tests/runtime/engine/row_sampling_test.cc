@@ -115,9 +115,12 @@ TEST_F(RowSamplingTest, ScoresAndFailures) {
   for (int row = 0; row < 5; ++row) sampling_->AddTarget(row, 7 * row);
   sampling_->Add(5, greedy, 0, {});
   Run();
-  for (const int row : {0, 1, 2, 4})
-    EXPECT_NEAR(sampling_->TargetLogprob(row), sampler_.LogprobOf(Row(row), 7 * row), 1e-5);
-  EXPECT_TRUE(std::isnan(sampling_->TargetLogprob(3)));
+  for (const int row : {0, 1, 2, 4}) {
+    const TargetScore expected = sampler_.ScoreOf(Row(row), 7 * row);
+    EXPECT_NEAR(sampling_->Score(row).logprob, expected.logprob, 1e-5);
+    EXPECT_EQ(sampling_->Score(row).rank, expected.rank);
+  }
+  EXPECT_TRUE(std::isnan(sampling_->Score(3).logprob));
   EXPECT_EQ(sampling_->Result(5).token, OnHost(5, greedy, 0).token);
   sampling_->Clear();
   sampling_->Add(3, greedy, 0, {});

@@ -19,6 +19,7 @@ struct Collected {
   std::optional<TurnInfo> info;
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
+  std::vector<int32_t> ranks;
   std::string text;
   int64_t first_position = -1;
   std::optional<Finish> finish;
@@ -33,6 +34,7 @@ struct Collected {
     if (first_position < 0 && !chunk.token_ids.empty()) first_position = chunk.position;
     ids.insert(ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
     logprobs.insert(logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+    ranks.insert(ranks.end(), chunk.ranks.begin(), chunk.ranks.end());
     text += chunk.text;
     if (chunk.finish) finish = chunk.finish;
     if (chunk.error) error = chunk.error;

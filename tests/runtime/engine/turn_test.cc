@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.h"
 #include "tests/runtime/engine/runner_harness.h"
+#include "tests/support/fake_model_hash.h"
 
 namespace weir::testing {
 namespace {
@@ -366,6 +367,41 @@ TEST(Turn, ScoresEveryTokenAfterTheFirst) {
   ASSERT_TRUE(got.finish);
   EXPECT_EQ(got.ids, std::vector<int32_t>(tokens.begin() + 1, tokens.end()));
   for (const float logprob : got.logprobs) EXPECT_GT(logprob, -1e-3f);  // each is the model's own choice
+  EXPECT_EQ(got.ranks, std::vector<int32_t>(200, 1));
+}
+
+TEST(Turn, RanksAreThoseOfTheModelWhateverSharesTheBatch) {
+  std::vector<int32_t> tokens = {1}, ranks;
+  for (int i = 0; i < 150; ++i) {
+    const int32_t choice = FakeModel::NextToken(tokens, 64);
+    const int32_t id = i % 3 == 0 ? choice : (7 * i) % 64;
+    int32_t rank = 1;
+    for (int32_t j = 0; j < 64; ++j) {
+      const float ahead = FakeLogit(j, choice) - FakeLogit(id, choice);
+      rank += ahead > 0 || (ahead == 0 && j < id) ? 1 : 0;
+    }
+    ranks.push_back(rank);
+    tokens.push_back(id);
+  }
+  TurnParams params = RunnerHarness::Greedy(tokens, 0);
+  params.score = true;
+  RunnerHarness harness({}, {.slots = 16, .max_step_tokens = 100});
+  const Collected alone = harness.Run(params);
+  ASSERT_TRUE(alone.finish);
+  EXPECT_EQ(alone.ranks, ranks);
+  EXPECT_EQ(alone.logprobs.size(), ranks.size());
+  std::vector<std::shared_ptr<TokenStream>> others;
+  for (int32_t i = 0; i < 4; ++i) {
+    others.push_back(harness.Submit(RunnerHarness::Greedy({9 + i}, 60)));
+    TurnParams other = params;
+    other.prompt.erase(other.prompt.begin(), other.prompt.begin() + 5 + i);
+    others.push_back(harness.Submit(other));
+  }
+  const Collected shared = harness.Run(params);
+  EXPECT_EQ(shared.ranks, alone.ranks);
+  EXPECT_EQ(shared.logprobs, alone.logprobs);
+  const Collected generated = harness.Finish(others[0]);
+  EXPECT_TRUE(generated.finish && generated.ranks.empty()) << "ranks are of scores only";
 }
 
 }  // namespace

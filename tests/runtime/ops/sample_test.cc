@@ -356,11 +356,42 @@ TEST_F(SampleTest, LogprobsAreTheModelsOwn) {
     EXPECT_EQ(samples[i].token, OnHost(cases[i]).token);
     EXPECT_NEAR(samples[i].logprob, OnHost(cases[i]).logprob, 1e-5);
     EXPECT_TRUE(scores[i].finite == 1 && scores[i].token == -1);
-    EXPECT_NEAR(scores[i].logprob, sampler.LogprobOf(cases[i].row, 1110), 1e-5);
+    EXPECT_NEAR(scores[i].logprob, sampler.ScoreOf(cases[i].row, 1110).logprob, 1e-5);
   }
   cases[0].row[8] = kNan;
   cases[0].params.target = 3;
   EXPECT_EQ(RunOne(cases[0].row, cases[0].params).finite, 0);
+}
+
+TEST_F(SampleTest, ATargetsRankIsItsPlaceInAStableSort) {
+  Random random(10);
+  std::vector<Case> cases;
+  for (const int num_ids : {1, 5, 512, 1300}) {
+    cases.clear();
+    Sampler sampler(num_ids + 3, num_ids);
+    for (int i = 0; i < 12; ++i) {
+      std::vector<float> row = RandomRow(num_ids + 3, 2, &random);
+      if (i % 3 != 0) row = Rounded(std::move(row));
+      for (int pad = num_ids; pad < num_ids + 3; ++pad) row[pad] = 90;
+      if (i % 4 == 1) row[num_ids / 2] = -kInf;
+      Case c = {std::move(row), {}};
+      const int32_t ends[] = {0, num_ids - 1, num_ids / 2};
+      c.params.target = i < 3 ? ends[i] : static_cast<int32_t>(random.Int(0, num_ids - 1));
+      cases.push_back(std::move(c));
+    }
+    cases.push_back({std::vector<float>(static_cast<size_t>(num_ids) + 3, -3.5f), {}});
+    cases.back().params.target = num_ids - 1;
+    const std::vector<RowSample> samples = Run(cases, num_ids);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const std::vector<float>& row = cases[i].row;
+      const int32_t target = cases[i].params.target;
+      int32_t rank = 1;
+      for (int32_t id = 0; id < num_ids; ++id)
+        rank += row[id] > row[target] || (row[id] == row[target] && id < target) ? 1 : 0;
+      EXPECT_EQ(samples[i].rank, rank) << num_ids << " " << i;
+      EXPECT_EQ(sampler.ScoreOf(row, target).rank, rank) << num_ids << " " << i;
+    }
+  }
 }
 
 // Rows of odd lengths begin at other distances from a 16-byte border wherever they lie.
