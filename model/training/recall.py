@@ -48,9 +48,9 @@ def config_of(args):
 def forget_nothing(model):
     """Mamba-2's decay exp(dt * A) becomes 1: A_log is a constant of -20 and no longer trained."""
     for layer in model.layers:
-        decay = layer.mixer.A_log.detach()
-        del layer.mixer.A_log
-        layer.mixer.register_buffer("A_log", torch.full_like(decay, -20.0))
+        decay = layer.attn.A_log.detach()
+        del layer.attn.A_log
+        layer.attn.register_buffer("A_log", torch.full_like(decay, -20.0))
 
 
 def logits_of(model, ids, pairs):
