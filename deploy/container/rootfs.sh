@@ -47,7 +47,8 @@ grep -rohE '/usr/share/common-licenses/[A-Za-z]+(-[0-9.]*[0-9])?' "$out/usr/shar
 done
 
 # The models, without what only tests read.
-for model in "$source"/model/zoo/*/; do
+for config in "$source"/model/zoo/*/config.json; do
+  model=$(dirname "$config")
   mkdir -p "$out/zoo/$(basename "$model")"
   cp "$model"/*.json "$model"/*.safetensors "$out/zoo/$(basename "$model")/"
   rm -f "$out/zoo/$(basename "$model")/expected.json"
