@@ -1,4 +1,4 @@
-// All inline PTX: tensor-core products, the loads that feed them, and asynchronous copies; sm_80 and later.
+// All inline PTX: tensor-core products, what feeds them, and asynchronous copies; sm_80 and later.
 // The emulation of the tests has a twin of each function with the documented layouts of the PTX ISA.
 #pragma once
 
@@ -49,6 +49,13 @@ __device__ __forceinline__ void LdMatrix4Trans(uint32_t (&r)[4], const void* row
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(SharedAddress(row))
                : "memory");
+}
+
+// (value & mask) | bits in one instruction, of which the compiler makes two where both are constants.
+__device__ __forceinline__ uint32_t AndOr(uint32_t value, uint32_t mask, uint32_t bits) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(value), "r"(mask), "r"(bits));
+  return result;
 }
 
 // Copies 16 bytes from global to shared memory, both 16-byte aligned, or writes zeros where not `valid` (then

@@ -85,6 +85,19 @@ TEST_F(CublasProducts, AShapeIsPlannedOnceAndItsMemoryCounted) {
   EXPECT_EQ(DescribeProducts(*device_), "");
 }
 
+TEST_F(CublasProducts, ArePlannedForBf16Alone) {
+  const TestWeight int8(DType::kI8, kN, kK, 3);
+  const PackedMatrix packed = int8.Pack(*device_);
+  EXPECT_EQ(packed.cuda_product()->plan, nullptr);
+  EXPECT_EQ(packed.cuda_product()->memory->cublas, nullptr);
+  EXPECT_EQ(device_->allocated_bytes(), packed.bytes() + kPaddedK * 2 * matmul::kCudaScratchRows);
+  EXPECT_EQ(DescribeProducts(*device_), "");
+  const PackedMatrix bf16 = weight_.Pack(*device_);
+  ASSERT_NE(bf16.cuda_product()->plan, nullptr);
+  EXPECT_EQ(bf16.cuda_product()->memory, packed.cuda_product()->memory);
+  EXPECT_THAT(DescribeProducts(*device_), HasSubstr("by cuBLASLt"));
+}
+
 TEST_F(CublasProducts, RowsOfAProductAreAsManyAsTheCheckHasMemoryFor) {
   matmul::SetMaxCublasRowsForTest(0);
   EXPECT_EQ(matmul::MaxCublasRows(768), 1024);

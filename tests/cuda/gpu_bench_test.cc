@@ -67,6 +67,8 @@ void ExpectCountsByHand(const std::vector<GpuRow>& all) {
   EXPECT_EQ(rows.at("selective scan step")->bytes, 2 * (196608 + 24576 + 128));
   // 2 sessions at 300: keys and values of 3 heads of 64 in bf16, q and o of 9 heads in f32.
   EXPECT_EQ(rows.at("flash decode")->bytes, 2 * (300 * 768 + 4608));
+  // 2 matrices: 40 columns of 72 and a scale each, a row of x and one of y.
+  EXPECT_EQ(rows.at("product, int8")->bytes, 2 * (40 * (72 + 4) + 4 * (72 + 40)));
   // 130 tokens: 2 products of 64 columns for 9 heads over 8515 pairs, multiply-adds twice.
   EXPECT_EQ(rows.at("flash prefill")->operations, 8515.0 * 9 * 64 * 4);
   // 2 x 70 tokens, 65 / 2 keys met on average by 24 heads of 64 that share 128 columns of q and k.
@@ -106,6 +108,7 @@ TEST_F(GpuBenchRun, EveryRowIsMeasured) {
                                     "sample, top-p 0.95",
                                     "product, as served",
                                     "product, own kernels",
+                                    "product, int8",
                                     "product, cuBLASLt",
                                     "chunked recurrence, linear attention",
                                     "chunked recurrence, performer",

@@ -15,6 +15,7 @@
 #include "runtime/ops/matmul/pack.h"
 #include "runtime/tensor/dtype.h"
 #include "tests/cuda/device_array.h"
+#include "tests/runtime/ops/matmul_case.h"
 #include "tests/support/test_column.h"
 
 namespace weir {
@@ -32,7 +33,7 @@ std::vector<float> Normal(int64_t count, uint32_t seed) {
 }
 
 struct FormCase {
-  bool bf16;
+  DType dtype;
   int64_t n, k;
   int64_t x_offset, x_gap;  // rows of x aligned to 16 bytes, or not
 };
@@ -45,7 +46,8 @@ class MatmulForms : public testing::TestWithParam<FormCase> {
     const FormCase& c = GetParam();
     constexpr int64_t kScratchRows = 96;  // fewer than m, for once
     const DeviceArray<float> y(Normal(m * c.n, 4));
-    const DeviceArray<unsigned char> scratch(static_cast<size_t>(kScratchRows * RowBytes()));
+    const DeviceArray<float> scales(Normal(c.n, 5));
+    const DeviceArray<unsigned char> scratch(static_cast<size_t>(kScratchRows * ScratchRowBytes()));
     CudaMatmul a;
     a.x_stride = c.k + c.x_gap;
     a.x = x.data() + c.x_offset + first * a.x_stride;
@@ -57,11 +59,15 @@ class MatmulForms : public testing::TestWithParam<FormCase> {
     a.n = c.n;
     a.k = c.k;
     a.w_row_bytes = RowBytes();
+    a.x_row_bytes = ScratchRowBytes();
+    a.scales = scales.data();
     a.scratch = scratch.data();
     a.scratch_rows = kScratchRows;
     a.accumulate = true;
-    if (c.bf16)
+    if (c.dtype == DType::kBF16)
       LaunchCudaMatmulBf16(a, form, nullptr);
+    else if (c.dtype == DType::kI8)
+      LaunchCudaMatmulInt8(a, form, nullptr);
     else
       LaunchCudaMatmulF32(a, form, nullptr);
     std::vector<float> result = y.Read();
@@ -70,7 +76,11 @@ class MatmulForms : public testing::TestWithParam<FormCase> {
     return result;
   }
 
-  int64_t RowBytes() const { return (GetParam().k + 7) / 8 * 8 * (GetParam().bf16 ? 2 : 4); }
+  static int64_t Padded(int64_t bytes) { return (bytes + 15) / 16 * 16; }
+  int64_t RowBytes() const {
+    return Padded(GetParam().k * static_cast<int64_t>(DTypeBytes(GetParam().dtype)));
+  }
+  int64_t ScratchRowBytes() const { return Padded(GetParam().k * 2); }
 
   std::vector<unsigned char> Weights() const {
     const FormCase& c = GetParam();
@@ -80,7 +90,9 @@ class MatmulForms : public testing::TestWithParam<FormCase> {
       unsigned char* const row = bytes.data() + i / c.k * RowBytes();
       const float value = values[static_cast<size_t>(i)];
       const BF16 rounded = BF16::FromFloat(value);
-      if (c.bf16)
+      if (c.dtype == DType::kI8)
+        row[Int8Place(i % c.k)] = static_cast<unsigned char>(std::lround(value * 1000));  // of any sign
+      else if (c.dtype == DType::kBF16)
         std::memcpy(row + i % c.k * 2, &rounded, 2);
       else
         std::memcpy(row + i % c.k * 4, &value, 4);
@@ -89,15 +101,46 @@ class MatmulForms : public testing::TestWithParam<FormCase> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Cases, MatmulForms,
-                         testing::Values(FormCase{true, 33, 37, 1, 2}, FormCase{true, 97, 204, 0, 4},
-                                         FormCase{true, 140, 72, 0, 8}, FormCase{true, 9, 1100, 3, 1},
-                                         FormCase{false, 33, 37, 1, 2}, FormCase{false, 70, 204, 0, 4},
-                                         FormCase{false, 9, 600, 3, 1}),
-                         [](const auto& param) {
-                           return fmt::format("{}_{}x{}", param.param.bf16 ? "bf16" : "f32", param.param.n,
-                                              param.param.k);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MatmulForms,
+    testing::Values(FormCase{DType::kBF16, 33, 37, 1, 2}, FormCase{DType::kBF16, 97, 204, 0, 4},
+                    FormCase{DType::kBF16, 140, 72, 0, 8}, FormCase{DType::kBF16, 9, 1100, 3, 1},
+                    FormCase{DType::kI8, 33, 37, 1, 2}, FormCase{DType::kI8, 140, 204, 0, 4},
+                    FormCase{DType::kI8, 9, 1100, 3, 1}, FormCase{DType::kF32, 33, 37, 1, 2},
+                    FormCase{DType::kF32, 70, 204, 0, 4}, FormCase{DType::kF32, 9, 600, 3, 1}),
+    [](const auto& param) {
+      return fmt::format("{}_{}x{}", DTypeName(param.param.dtype), param.param.n, param.param.k);
+    });
+
+// Each int8, -128 too, times each place of a row: y is x times the scale where x picks out one value.
+TEST(Int8Products, EveryValueIsExactAtEveryPlace) {
+  constexpr int64_t kK = 48, kN = 256;
+  std::vector<unsigned char> rows(static_cast<size_t>(kN * kK));
+  for (int64_t n = 0; n < kN; ++n)
+    for (int64_t k = 0; k < kK; ++k)
+      rows[static_cast<size_t>(n * kK + Int8Place(k))] = static_cast<unsigned char>(n + 5 * k);
+  std::vector<float> picks(static_cast<size_t>(kK * kK));
+  for (int64_t k = 0; k < kK; ++k) picks[static_cast<size_t>(k * kK + k)] = 1.0f;
+  const DeviceArray<unsigned char> w(rows);
+  const DeviceArray<float> x(picks);
+  const DeviceArray<float> scales(Normal(kN, 5));
+  const std::vector<float> scale = scales.Read();
+  const DeviceArray<float> y(std::vector<float>(static_cast<size_t>(kK * kN)));
+  CudaMatmul a;
+  a.x = x.data();
+  a.w = w.data();
+  a.y = y.data();
+  a.scales = scales.data();
+  a.x_stride = a.k = a.m = a.w_row_bytes = kK;
+  a.y_stride = a.n = kN;
+  LaunchCudaMatmulInt8(a, CudaMatmulForm::kStream, nullptr);
+  const std::vector<float> result = y.Read();
+  for (int64_t k = 0; k < kK; ++k)
+    for (int64_t n = 0; n < kN; ++n)
+      ASSERT_EQ(result[static_cast<size_t>(k * kN + n)],
+                scale[static_cast<size_t>(n)] * static_cast<float>(static_cast<int8_t>(n + 5 * k)))
+          << n << " " << k;
+}
 
 TEST_P(MatmulForms, GiveTheSameBits) {
   const FormCase& c = GetParam();
@@ -145,13 +188,18 @@ TEST(CudaPackTest, MatricesShareTheirScratchMemory) {
     EXPECT_EQ(narrow.bytes(), 8 * 64 * 2);
     const DeviceBuffer& rows = narrow.cuda_product()->memory->rows;
     EXPECT_EQ(rows.bytes(), 64 * 2 * matmul::kCudaScratchRows);
+    const TestWeight int8_values(DType::kI8, 8, 100, 1);
+    const PackedMatrix int8 = int8_values.Pack(*device);
+    EXPECT_EQ(int8.bytes(), 8 * 112 + 32 * 4);
+    EXPECT_EQ(int8.cuda_product()->memory, narrow.cuda_product()->memory);
+    EXPECT_EQ(rows.bytes(), 104 * 2 * matmul::kCudaScratchRows);
     const PackedMatrix wide = pack(DType::kBF16, 200);
     const PackedMatrix other = pack(DType::kBF16, 5);
     EXPECT_EQ(narrow.cuda_product()->memory, wide.cuda_product()->memory);
     EXPECT_EQ(narrow.cuda_product()->memory, other.cuda_product()->memory);
     EXPECT_EQ(rows.bytes(), 200 * 2 * matmul::kCudaScratchRows);
     EXPECT_EQ(device->allocated_bytes(),
-              f32.bytes() + narrow.bytes() + wide.bytes() + other.bytes() + rows.bytes());
+              f32.bytes() + narrow.bytes() + int8.bytes() + wide.bytes() + other.bytes() + rows.bytes());
   }
   EXPECT_EQ(device->allocated_bytes(), 0);
 }

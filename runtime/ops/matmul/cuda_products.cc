@@ -37,13 +37,23 @@ absl::Status GrowTo(int64_t bytes, DeviceBuffer* buffer, Device& device) {
   return absl::OkStatus();
 }
 
-// Without cuBLASLt the project's own kernels serve; only a lack of memory is an error.
-absl::StatusOr<std::shared_ptr<CudaProductMemory>> CreateMemory(Device& device) {
-  auto memory = std::make_shared<CudaProductMemory>();
+// What the weights of `device` share, with room for rows of x of padded_k values.
+absl::StatusOr<std::shared_ptr<CudaProductMemory>> MemoryFor(int64_t padded_k, DeviceProducts& products,
+                                                             Device& device) {
+  std::shared_ptr<CudaProductMemory> memory = products.memory.lock();
+  if (memory == nullptr) memory = std::make_shared<CudaProductMemory>();
+  WEIR_RETURN_IF_ERROR(GrowTo(padded_k * 2 * kCudaScratchRows, &memory->rows, device));
+  products.memory = memory;
+  return memory;
+}
+
+// Once for all weights. Without cuBLASLt the project's own kernels serve; only a lack of memory is an error.
+absl::Status LookForCublas(CudaProductMemory* memory, Device& device) {
+  if (memory->cublas != nullptr || !memory->no_cublas.empty()) return absl::OkStatus();
   const absl::StatusOr<CublasLt> lt = LoadCublasLt();
   if (!lt.ok()) {
     memory->no_cublas = std::string(lt.status().message());
-    return memory;
+    return absl::OkStatus();
   }
   absl::StatusOr<std::unique_ptr<CublasContext>> context = CublasContext::Create(*lt, device);
   if (context.ok())
@@ -52,7 +62,7 @@ absl::StatusOr<std::shared_ptr<CudaProductMemory>> CreateMemory(Device& device) 
     memory->no_cublas = std::string(context.status().message());
   else
     return context.status();
-  return memory;
+  return absl::OkStatus();
 }
 
 // Null where no algorithm keeps the batch law.
@@ -69,23 +79,26 @@ absl::StatusOr<std::unique_ptr<CublasPlan>> ChoosePlan(const CudaProductMemory& 
   return plan;
 }
 
+// Devices that have no weights any more are forgotten.
+DeviceProducts& ProductsOf(Registry& registry, const Device& device)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(registry.mutex) {
+  std::erase_if(registry.devices, [](const auto& entry) { return entry.second.memory.expired(); });
+  return registry.devices[&device];
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CudaProduct>> PlanCudaProduct(int64_t n, int64_t padded_k, void* weight,
                                                                    Device& device) {
   Registry& registry = Products();
   MutexLock lock(&registry.mutex);
-  std::erase_if(registry.devices, [](const auto& entry) { return entry.second.memory.expired(); });
-  DeviceProducts& products = registry.devices[&device];
+  DeviceProducts& products = ProductsOf(registry, device);
   const Shape shape = {n, padded_k};
   if (std::shared_ptr<const CudaProduct> product = products.products[shape].lock()) return product;
 
-  std::shared_ptr<CudaProductMemory> memory = products.memory.lock();
-  if (memory == nullptr) {
-    WEIR_ASSIGN_OR_RETURN(memory, CreateMemory(device));
-    products.memory = memory;
-  }
-  WEIR_RETURN_IF_ERROR(GrowTo(padded_k * 2 * kCudaScratchRows, &memory->rows, device));
+  WEIR_ASSIGN_OR_RETURN(const std::shared_ptr<CudaProductMemory> memory,
+                        MemoryFor(padded_k, products, device));
+  WEIR_RETURN_IF_ERROR(LookForCublas(memory.get(), device));
   auto product = std::make_shared<CudaProduct>();
   product->memory = memory;
   if (memory->cublas != nullptr) {
@@ -101,15 +114,20 @@ absl::StatusOr<std::shared_ptr<const CudaProduct>> PlanCudaProduct(int64_t n, in
   return product;
 }
 
+absl::StatusOr<std::shared_ptr<const CudaProduct>> OwnCudaProduct(int64_t padded_k, Device& device) {
+  Registry& registry = Products();
+  MutexLock lock(&registry.mutex);
+  auto product = std::make_shared<CudaProduct>();
+  WEIR_ASSIGN_OR_RETURN(product->memory, MemoryFor(padded_k, ProductsOf(registry, device), device));
+  return product;
+}
+
 std::string DescribeCudaProducts(const Device& device) {
   Registry& registry = Products();
   MutexLock lock(&registry.mutex);
   const auto at = registry.devices.find(&device);
   const auto memory = at == registry.devices.end() ? nullptr : at->second.memory.lock();
   if (memory == nullptr) return "";
-  const std::string what = fmt::format("bf16 products on {}", device.name());
-  if (memory->cublas == nullptr)
-    return fmt::format("{}: by Weir's own kernels, as cuBLASLt cannot be used ({})", what, memory->no_cublas);
   std::string planned, own;  // shapes
   for (const auto& [shape, entry] : at->second.products) {
     const std::shared_ptr<const CudaProduct> product = entry.lock();
@@ -117,6 +135,10 @@ std::string DescribeCudaProducts(const Device& device) {
     std::string& shapes = product->plan != nullptr ? planned : own;
     shapes += fmt::format("{}{}x{}", shapes.empty() ? "" : ", ", shape.first, shape.second);
   }
+  if (planned.empty() && own.empty()) return "";  // int8 alone, where there is no choice
+  const std::string what = fmt::format("bf16 products on {}", device.name());
+  if (memory->cublas == nullptr)
+    return fmt::format("{}: by Weir's own kernels, as cuBLASLt cannot be used ({})", what, memory->no_cublas);
   std::string text = what + ":";
   if (!planned.empty())
     text += fmt::format(" by cuBLASLt {}, checked for every number of rows: {}{}",

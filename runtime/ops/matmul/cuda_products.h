@@ -19,14 +19,14 @@ namespace weir::matmul {
 struct CudaProductMemory {
   DeviceBuffer rows;                      // bf16: kCudaScratchRows rows of x of the widest weight
   DeviceBuffer staged;                    // f32: kStagedRows rows of y of the widest weight with a plan
-  std::unique_ptr<CublasContext> cublas;  // null where there is none
-  std::string no_cublas;                  // why
+  std::unique_ptr<CublasContext> cublas;  // of bf16 weights; null where there is none
+  std::string no_cublas;                  // why; empty before the first of them
 };
 
 // Rows of y that are computed apart from y where cuBLASLt cannot write to it.
 inline constexpr int64_t kStagedRows = 16;
 
-// How bf16 weights [n, k] are multiplied on a device. Immutable.
+// How bf16 or int8 weights [n, k] are multiplied on a device. Immutable.
 struct CudaProduct {
   std::shared_ptr<const CudaProductMemory> memory;
   int64_t max_rows = 0;              // of one product by the plan
@@ -37,5 +37,7 @@ struct CudaProduct {
 // `weight`: bf16 [n, padded_k] to be uploaded later, which the check fills with numbers of its own.
 absl::StatusOr<std::shared_ptr<const CudaProduct>> PlanCudaProduct(int64_t n, int64_t padded_k, void* weight,
                                                                    Device& device);
+// By the project's own kernels, as int8 weights always are: cuBLASLt has no such product.
+absl::StatusOr<std::shared_ptr<const CudaProduct>> OwnCudaProduct(int64_t padded_k, Device& device);
 
 }  // namespace weir::matmul

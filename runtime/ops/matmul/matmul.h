@@ -41,7 +41,7 @@ class PackedMatrix {
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
   // Whether a value of int8 weights is -128, which QuantizeRows does not make, but others do.
   bool has_minus_128() const { return has_minus_128_; }
-  // How it is multiplied, shared with others of its shape; null but for bf16 on CUDA.
+  // How it is multiplied, bf16 shared with others of its shape; null of f32 and on the CPU.
   const matmul::CudaProduct* cuda_product() const { return product_.get(); }
 
  private:

@@ -1,10 +1,11 @@
 // What the kernels of matmul share: how the sum over k is cut, how a piece of W comes into shared memory, and
 // how an output is finished.
 //
-// The order of a sum, which is the law of this op: k is cut into chunks of 128 bytes of W (64 bf16 or 32
+// The order of a sum, which is the law of this op: k is cut into chunks (of 64 values of bf16 or int8, 32 of
 // f32), and the chunks into kSegments runs of consecutive chunks whose borders depend on k alone. A segment
 // is one chain from zero in ascending k: of mma.sync steps of 16 with W as their A and x as their B, or of
-// fused multiply-adds. The total is ((0 + segment 0) + segment 1) + ... in f32; then bias, then the old y.
+// fused multiply-adds. The total is ((0 + segment 0) + segment 1) + ... in f32; then times the scale where
+// there is one, then bias, then the old y.
 // Forms differ in who computes a segment, never in this order.
 #pragma once
 
@@ -19,8 +20,10 @@
 namespace weir::cuda_matmul {
 
 inline constexpr int kLanes = 32;
-inline constexpr int kChunkBytes = 128;
-inline constexpr int kUnits = kChunkBytes / 16;  // of a row's chunk
+inline constexpr int kUnitBytes = 16;
+inline constexpr int kUnits = 8;      // of a row's chunk
+inline constexpr int kInt8Units = 4;  // of int8
+inline constexpr int kChunkBytes = kUnits * kUnitBytes;
 inline constexpr int kSegments = 8;
 
 // Chunk at which a segment begins; segment kSegments begins where the last one ends. Some are empty where
@@ -41,31 +44,36 @@ struct SegmentWalk {
   }
 };
 
-// Where 16-byte unit `unit` of row `row` lies in a chunk of rows: eight rows' same units, or one row's eight
-// units, are in all 32 banks.
-__device__ __forceinline__ int UnitIndex(int row, int unit) { return row * kUnits + (unit ^ (row & 7)); }
+// Where 16-byte unit `unit` of row `row` lies in a chunk of rows: eight rows' same units, or eight units of
+// one row or of two, are in all 32 banks.
+template <int kRowUnits = kUnits>
+__device__ __forceinline__ int UnitIndex(int row, int unit) {
+  if constexpr (kRowUnits == kInt8Units) return row * kInt8Units + (unit ^ (row / 2 & 3));
+  return row * kUnits + (unit ^ (row & 7));
+}
 
 // Starts the copy of chunk `chunk` of kRows rows from first_row on; zeros from row `rows` on and beyond the
 // row. Thread `thread` of kThreads.
-template <int kRows, int kThreads>
+template <int kRows, int kThreads, int kRowUnits = kUnits>
 __device__ __forceinline__ void CopyChunk(const unsigned char* from, int64_t rows, int64_t row_bytes,
                                           int64_t first_row, int64_t chunk, int thread, uint4* stage) {
-  static_assert(kRows * kUnits % kThreads == 0);
+  static_assert(kRows * kRowUnits % kThreads == 0);
 #pragma unroll
-  for (int i = 0; i < kRows * kUnits / kThreads; ++i) {
+  for (int i = 0; i < kRows * kRowUnits / kThreads; ++i) {
     const int index = thread + i * kThreads;
-    const int row = index / kUnits;
-    const int unit = index % kUnits;
-    const int64_t at = chunk * kChunkBytes + unit * 16;
+    const int row = index / kRowUnits;
+    const int unit = index % kRowUnits;
+    const int64_t at = chunk * (kRowUnits * kUnitBytes) + unit * kUnitBytes;
     const bool valid = first_row + row < rows && at < row_bytes;
-    CpAsync16(stage + UnitIndex(row, unit), valid ? from + (first_row + row) * row_bytes + at : from, valid);
+    CpAsync16(stage + UnitIndex<kRowUnits>(row, unit),
+              valid ? from + (first_row + row) * row_bytes + at : from, valid);
   }
 }
 
-template <int kRows, int kThreads>
+template <int kRows, int kThreads, int kRowUnits = kUnits>
 __device__ __forceinline__ void CopyWeights(const CudaMatmul& a, int64_t first_row, int64_t chunk, int thread,
                                             uint4* stage) {
-  CopyChunk<kRows, kThreads>(a.w, a.n, a.w_row_bytes, first_row, chunk, thread, stage);
+  CopyChunk<kRows, kThreads, kRowUnits>(a.w, a.n, a.w_row_bytes, first_row, chunk, thread, stage);
 }
 
 // A row of x. Rows beyond the last are the last: what is computed from them is not written.
@@ -93,8 +101,10 @@ __device__ __forceinline__ float4 LoadX4(const CudaMatmul& a, const float* row, 
 }
 
 // Writes output (row, column) of y, if it exists.
+template <bool kScaled = false>
 __device__ __forceinline__ void WriteOutput(const CudaMatmul& a, int64_t row, int64_t column, float total) {
   if (row >= a.m || column >= a.n) return;
+  if constexpr (kScaled) total = __fmul_rn(total, a.scales[column]);
   float* const y = a.y + row * a.y_stride + column;
   if (a.bias != nullptr) total = __fadd_rn(total, a.bias[column]);
   if (a.accumulate) total = __fadd_rn(*y, total);

@@ -17,7 +17,8 @@ absl::StatusOr<DeviceBuffer> PackForCpu(const TensorView& weight, Device& device
 struct CudaProduct;  // cuda_products.h
 
 struct CudaPacked {
-  DeviceBuffer weight;                         // plain rows, each padded with zeros to 8 values, 16 of int8
+  // Rows, each padded with zeros to 8 values, 16 of int8; plain but for int8 (Int8Place in matmul_cuda.h).
+  DeviceBuffer weight;
   std::shared_ptr<const CudaProduct> product;  // null with f32 weights
 };
 // The first weight of a shape on a device has its product planned and checked. Scratch memory is one for all

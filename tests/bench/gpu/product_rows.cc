@@ -17,14 +17,19 @@ namespace {
 constexpr double kPastTheCache = 256e6;  // bytes
 
 // PackedMatrix takes weights from the host.
-absl::StatusOr<PackedMatrix> RandomMatrix(int64_t n, int64_t k, int seed, Device& device) {
-  std::vector<BF16> values(static_cast<size_t>(n * k));
+absl::StatusOr<PackedMatrix> RandomMatrix(const ProductSize& size, int seed, Device& device) {
+  const auto count = static_cast<size_t>(size.n * size.k);
   uint32_t state = 12345u + static_cast<uint32_t>(seed);
-  for (BF16& value : values) {
-    state = state * 1664525u + 1013904223u;
-    value = BF16::FromFloat(static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
+  const auto next = [&state] { return (state = state * 1664525u + 1013904223u) >> 8; };
+  if (size.weights == DType::kI8) {
+    std::vector<int8_t> values(count);
+    for (int8_t& value : values) value = static_cast<int8_t>(next() >> 16);
+    const std::vector<float> scales(static_cast<size_t>(size.n), 0.01f);
+    return PackedMatrix::PackInt8(TensorView(values.data(), DType::kI8, {size.n, size.k}), scales, device);
   }
-  return PackedMatrix::Pack(TensorView(values.data(), DType::kBF16, {n, k}), device);
+  std::vector<BF16> values(count);
+  for (BF16& value : values) value = BF16::FromFloat(static_cast<float>(next()) * 0x1p-23f - 1.0f);
+  return PackedMatrix::Pack(TensorView(values.data(), DType::kBF16, {size.n, size.k}), device);
 }
 
 }  // namespace
@@ -34,7 +39,7 @@ GpuBench::Work ProductWork(GpuBench& bench, DeviceArrays& arrays, const ProductS
     // Shared: a std::function must be copyable.
     const auto weights = std::make_shared<std::vector<PackedMatrix>>();
     for (int i = 0; i < size.matrices; ++i) {
-      absl::StatusOr<PackedMatrix> matrix = RandomMatrix(size.n, size.k, i, bench.device());
+      absl::StatusOr<PackedMatrix> matrix = RandomMatrix(size, i, bench.device());
       arrays.Fail(matrix.status());
       if (!matrix.ok()) return {};
       weights->push_back(*std::move(matrix));
@@ -60,7 +65,7 @@ GpuBench::Work ProductWork(GpuBench& bench, DeviceArrays& arrays, const ProductS
   product.m = size.m;
   product.n = size.n;
   product.k = size.k;
-  product.w_row_bytes = size.k * 2;
+  product.w_row_bytes = product.x_row_bytes = size.k * 2;
   product.scratch = static_cast<unsigned char*>(scratch.raw());
   product.scratch_rows = matmul::kCudaScratchRows;
   return [&bench, weights, product] {
@@ -90,8 +95,25 @@ GpuBench::Work FastestProductWork(GpuBench& bench, const CublasLt& lt, DeviceArr
   };
 }
 
+namespace {
+
+// The floor of few rows is to move the integers, that of many the rate of bf16 products.
+void Int8Row(GpuBench& bench, int64_t m, int64_t n, int64_t k) {
+  const double weight_bytes = static_cast<double>(n * k) + 4.0 * static_cast<double>(n);
+  const int matrices = bench.tiny() ? 2 : static_cast<int>(std::max(1.0, kPastTheCache / weight_bytes));
+  const ProductSize size = {m, n, k, matrices, DType::kI8};
+  bench.Measure({.name = "product, int8",
+                 .size = fmt::format("m {}, n {}, k {}, {} matrices", m, n, k, matrices),
+                 .counted = "W and its scales, x and y once; 2 m n k",
+                 .bytes = matrices * (weight_bytes + 4.0 * static_cast<double>(m * (k + n))),
+                 .operations = matrices * 2.0 * static_cast<double>(m * n * k)},
+                [&](DeviceArrays& arrays) { return ProductWork(bench, arrays, size, ProductWay::kServed); });
+}
+
+}  // namespace
+
 void ProductRows(GpuBench& bench) {
-  bench.Section("Projections, bf16 weights", 0.1);
+  bench.Section("Projections, bf16 and int8 weights", 0.1);
   const absl::StatusOr<CublasLt> lt = LoadCublasLt();
   const int64_t k = bench.Pick<int64_t>(768, 72);
   std::string how;
@@ -114,6 +136,7 @@ void ProductRows(GpuBench& bench) {
       row.name = "product, own kernels";
       bench.Measure(row,
                     [&](DeviceArrays& arrays) { return ProductWork(bench, arrays, size, ProductWay::kOwn); });
+      Int8Row(bench, m, n, k);
       if (!lt.ok()) continue;
       row.name = "product, cuBLASLt";
       row.bytes -= matrices * 2.0 * static_cast<double>(m * k);  // x is bf16

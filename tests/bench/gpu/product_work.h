@@ -10,10 +10,11 @@ namespace weir::bench {
 struct ProductSize {
   int64_t m, n, k;
   int matrices = 1;
+  DType weights = DType::kBF16;  // or kI8, of kServed only
 };
 
-// x f32 [m, k], rounded to bf16; W bf16 [n, k]. kServed: as a model multiplies, through cuBLASLt where that
-// was found and keeps the batch law. kOwn: by the project's own kernels.
+// x f32 [m, k], rounded to bf16; W bf16 or int8 [n, k]. kServed: as a model multiplies, bf16 through cuBLASLt
+// where that was found and keeps the batch law. kOwn: by the project's own kernels.
 enum class ProductWay : uint8_t { kServed, kOwn };
 GpuBench::Work ProductWork(GpuBench& bench, DeviceArrays& arrays, const ProductSize& size, ProductWay way);
 // x bf16 already.

@@ -103,6 +103,9 @@ inline void LdMatrix4Trans(uint32_t (&r)[4], const void* row,
   emulator::LoadMatrix<true>(r, row, site);
 }
 
+// lop3.b32 with the table of (a & b) | c.
+__forceinline__ uint32_t AndOr(uint32_t value, uint32_t mask, uint32_t bits) { return (value & mask) | bits; }
+
 // cp.async.cg.shared.global of 16 bytes; zeros when not valid.
 __forceinline__ void CpAsync16(void* dst, const void* src, bool valid = true) {
   emulator::AsyncCopy16(dst, src, valid);

@@ -50,6 +50,7 @@ std::vector<MatmulVariant> Variants() {
     variants.push_back({"cuda_f32", DType::kF32, std::nullopt});
     for (int form = 0; form < NumProductForms(); ++form)
       variants.push_back({form == 0 ? "cuda_bf16" : "cuda_bf16_cublaslt", DType::kBF16, std::nullopt, form});
+    variants.push_back({"cuda_int8", DType::kI8, std::nullopt});
     return variants;
   }
   for (const MatmulIsa isa : kAllMatmulIsas)
