@@ -18,11 +18,10 @@ from svg import Panel, figure
 HERE = Path(__file__).resolve().parent
 TWINS = ("mamba", "mamba2", "softmax", "performer", "linear")
 NAMES = {"mamba": "Mamba", "mamba2": "Mamba-2", "softmax": "softmax", "performer": "Performer", "linear": "linear"}
-FIXED = ("mamba", "mamba2", "performer", "linear")
 POSITIONS = (1000, 10000, 100000, 1000000)
 RECALL = ("softmax", "linear", "performer", "mamba2", "mamba")
 ABLATIONS = {"linear": "linear", "linear-no-conv": "without convolution", "linear-no-gate": "without gate",
-             "linear-plain": "without both", "mamba2": "Mamba-2", "mamba2-no-decay": "Mamba-2 without decay"}
+             "linear-plain": "without both", "mamba2": "Mamba-2", "mamba2-no-decay": "Mamba-2, no decay"}
 SPREADS = ("0.25", "0.5", "1", "2")
 
 
@@ -63,6 +62,8 @@ def collect(folder):
             twins[twin(model["name"])]["points"] = [
                 {"position": p["position"], "session_bytes": p["session_bytes"], "ms": p["itl_ms"]["p50"]}
                 for p in model["growth"]["points"]]
+            if model["state"]["kind"] == "paged":
+                twins[twin(model["name"])]["block"] = {k: model["state"][f"block_{k}"] for k in ("bytes", "tokens")}
     for model in json.loads(read(folder, "prefill.json"))["models"]:
         traffic = model["traffic"][0]
         twins[twin(model["name"])]["prefill"] = round(
@@ -85,21 +86,22 @@ def slope_and_start(points):
 
 
 def bytes_at(model, position):
-    """Measured, or for a paged cache beyond that its last measured bytes a token, times the position."""
+    """Measured, or for a paged cache beyond that what its blocks take."""
     for point in model["points"]:
         if point["position"] == position:
             return point["session_bytes"], True
-    last = model["points"][-1]
-    return round(last["session_bytes"] / last["position"] * position), False
+    block = model["block"]
+    return -(-position // block["tokens"]) * block["bytes"], False
 
 
 def break_even_bytes(fixed, softmax):
-    last = softmax["points"][-1]
-    return round(fixed["points"][0]["session_bytes"] / (last["session_bytes"] / last["position"]))
+    """The first position that needs a block more than fit in the fixed state, as `weir loadtest` counts."""
+    block = softmax["block"]
+    return fixed["points"][0]["session_bytes"] // block["bytes"] * block["tokens"] + 1
 
 
 def break_even_time(fixed, softmax):
-    """Position from which a token of the fixed state takes less time than one of softmax; 0: from the first."""
+    """Position from which a token of the fixed state takes less time than one of softmax; 0: from the first; None: none."""
     slope, start = slope_and_start(softmax["points"])
     ms = sorted(p["ms"] for p in fixed["points"])
     median = (ms[(len(ms) - 1) // 2] + ms[len(ms) // 2]) / 2
@@ -115,6 +117,10 @@ def table(head, rows):
 
 def size(count):
     return f"{count:,}"
+
+
+def from_token(position):
+    return "none" if position is None else "the first" if position == 0 else size(position)
 
 
 def words(position):
@@ -148,7 +154,7 @@ def twins_table(data):
     rows.append(["less bytes than softmax from token"] +
                 ["–" if t == "softmax" else size(break_even_bytes(twins[t], softmax)) for t in TWINS])
     rows.append(["less time a token than softmax from token"] +
-                ["–" if t == "softmax" else size(break_even_time(twins[t], softmax)) for t in TWINS])
+                ["–" if t == "softmax" else from_token(break_even_time(twins[t], softmax)) for t in TWINS])
     rows.append(["bytes of weights, bf16"] + [size(twins[t]["weight_bytes"]) for t in TWINS])
     rows.append(["bytes of weights, int8"] + [size(twins[t]["int8"]["weight_bytes"]) for t in TWINS])
     return table([""] + [NAMES[t] for t in TWINS], rows)
@@ -190,6 +196,11 @@ def favor_table(data):
 
 # ---- figures
 
+# Names to colours: those of the twins, and the ablations' such that linear and Mamba-2 keep theirs.
+ORDER = tuple(NAMES[t] for t in TWINS)
+ABLATION_ORDER = ("without both", "Mamba-2", "without convolution", "without gate", "linear", "Mamba-2, no decay")
+
+
 def by_position(data):
     return {NAMES[t]: [(p["to"], p["bits_per_byte"]) for p in data["twins"][t]["by_position"]] for t in TWINS}
 
@@ -199,18 +210,21 @@ def bytes_of(data, names):
 
 
 def figures(data):
-    positions = Panel("bits per byte", "tokens read from an empty state", by_position(data), log_x=True)
-    memory = Panel("bytes of a session", "position, tokens", bytes_of(data, TWINS), log_x=True, log_y=True)
+    positions = Panel("bits per byte", "tokens read from an empty state", by_position(data), log_x=True, order=ORDER)
+    memory = Panel("bytes of a session", "position, tokens", bytes_of(data, TWINS), log_x=True, log_y=True,
+                   order=ORDER)
     time = Panel("ms a token", "position, tokens",
                  {NAMES[t]: [(p["position"], p["ms"]) for p in data["twins"][t]["points"]] for t in TWINS},
-                 log_x=True, log_y=True)
+                 log_x=True, log_y=True, order=ORDER)
     models = data["recall"]["models"]
 
     def right(names, labels):
         return {labels[n]: [(int(p), 100 * share) for p, share in models[n]["right"].items()] for n in names}
 
-    recall = Panel("values found, %", "pairs", right(RECALL, NAMES), log_x=True, low=0, high=100)
-    ablations = Panel("values found, %", "pairs", right(ABLATIONS, ABLATIONS), log_x=True, low=0, high=100)
+    recall = Panel("values found, %", "pairs", right(RECALL, NAMES), log_x=True, low=0, high=100,
+                   order=ORDER)
+    ablations = Panel("values found, %", "pairs", right(ABLATIONS, ABLATIONS), log_x=True, low=0, high=100,
+                      order=ABLATION_ORDER)
     favor = data["favor"]
     error = Panel("attention gone astray", "features d'", {
         f"s = {s}": [(int(d), row["astray"][s]) for d, row in favor.items()] for s in SPREADS}, log_x=True, low=0, high=1)
@@ -219,12 +233,19 @@ def figures(data):
         "bytes": [(int(d), row["state_bytes"] / favor["128"]["state_bytes"]) for d, row in favor.items()]},
         log_x=True, log_y=True)
     story = [Panel("bytes of a session", "position, tokens", bytes_of(data, ("softmax", "linear", "mamba")),
-                   log_x=True, log_y=True), positions]
+                   log_x=True, log_y=True, order=ORDER), positions]
     return {"story.svg": figure("What a session costs, and what it buys", story),
             "cost.svg": figure("A session's bytes and time by position", [memory, time]),
             "position.svg": figure("Bits per byte by position", [positions]),
             "recall.svg": figure("Associative recall", [recall, ablations]),
             "favor.svg": figure("Performer's number of features", [error, cost])}
+
+
+def render(data):
+    tables = {"twins": twins_table(data), "fresh": fresh_table(data), "recall": recall_table(data, RECALL, NAMES),
+              "ablations": recall_table(data, ABLATIONS, ABLATIONS), "favor": favor_table(data),
+              "machine": data["machine"]}
+    return tables, figures(data)
 
 
 def write(path, text, check):
@@ -243,10 +264,10 @@ def main():
     measured = HERE / "measured.json"
     if args.results:
         measured.write_text(json.dumps(collect(args.results), indent=1) + "\n")
-    data = json.loads(measured.read_text())
-    tables = {"twins": twins_table(data), "fresh": fresh_table(data), "recall": recall_table(data, RECALL, NAMES),
-              "ablations": recall_table(data, ABLATIONS, ABLATIONS), "favor": favor_table(data),
-              "machine": data["machine"]}
+    try:
+        tables, drawings = render(json.loads(measured.read_text()))
+    except KeyError as missing:
+        sys.exit(f"{measured} has no {missing}: make it again with model/zoo/measure.sh")
     readme = (HERE / "README.md").read_text()
     for name, text in tables.items():
         readme, count = re.subn(rf"(<!-- {name} -->\n).*?(\n<!-- end -->)", lambda m, t=text: m[1] + t + m[2], readme,
@@ -255,7 +276,7 @@ def main():
             sys.exit(f"README.md has {count} places <!-- {name} --> … <!-- end -->, and needs one")
     (HERE / "figures").mkdir(exist_ok=True)
     same = [write(HERE / "README.md", readme, args.check)]
-    same += [write(HERE / "figures" / name, text, args.check) for name, text in figures(data).items()]
+    same += [write(HERE / "figures" / name, text, args.check) for name, text in drawings.items()]
     if args.check and not all(same):
         sys.exit("tables or figures are not those of measured.json: run python3 model/zoo/draw.py")
 

@@ -5,13 +5,13 @@ import math
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 460, 320  # of a panel
-LEFT, RIGHT, TOP, BOTTOM = 62, 118, 40, 46
+WIDTH, HEIGHT = 480, 320  # of a panel
+LEFT, RIGHT, TOP, BOTTOM = 62, 144, 40, 46
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4")
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2328}.t{font-weight:600;font-size:13px}.g{stroke:#d0d7de}
-.a{fill:#59636e}path,circle{fill:none}.c0{stroke:#0072b2}.c1{stroke:#d55e00}.c2{stroke:#009e73}.c3{stroke:#a6539a}
+.a{fill:#59636e}.b{fill:#fff}path,circle{fill:none}.c0{stroke:#0072b2}.c1{stroke:#d55e00}.c2{stroke:#009e73}.c3{stroke:#a6539a}
 .c4{stroke:#8a6d00}.c5{stroke:#444c56}.l{stroke-width:2}circle{stroke-width:2}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.g{stroke:#3d444d}.a{fill:#9198a1}.c0{stroke:#58a6ff}
+@media(prefers-color-scheme:dark){.b{fill:#0d1117}text{fill:#e6edf3}.g{stroke:#3d444d}.a{fill:#9198a1}.c0{stroke:#58a6ff}
 .c1{stroke:#ff8a4c}.c2{stroke:#3fd0a0}.c3{stroke:#d99be0}.c4{stroke:#e3b341}.c5{stroke:#c9d1d9}}"""
 
 
@@ -24,9 +24,15 @@ class Panel:
     log_y: bool = False
     low: float = None
     high: float = None
+    order: tuple = ()  # names whose place here chooses colour and dash, the same in every panel; else that in `series`
+
+    def style(self, name):
+        return (self.order or tuple(self.series)).index(name)
 
 
 def short(value):
+    if 1024 <= value < 2 ** 20 and math.log2(value).is_integer():
+        return f"{value // 1024:.0f}Ki"
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.3g}{unit}"
@@ -92,12 +98,13 @@ def draw(panel, x0):
     heights = apart(ends, 15, TOP, HEIGHT - BOTTOM)
     for i, (name, points) in enumerate(panel.series.items()):
         path = "L".join(f"{px(x):.1f} {py(y):.1f}" for x, y in points)
-        dash = f' stroke-dasharray="{DASHES[i]}"' if DASHES[i] else ""
-        out.append(f'<path class="l c{i}" d="M{path}"{dash}/>')
-        out += [f'<circle class="c{i}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>' for x, y in points]
+        style = panel.style(name)
+        dash = f' stroke-dasharray="{DASHES[style]}"' if DASHES[style] else ""
+        out.append(f'<path class="l c{style}" d="M{path}"{dash}/>')
+        out += [f'<circle class="c{style}" cx="{px(x):.1f}" cy="{py(y):.1f}" r="3"/>' for x, y in points]
         end_x, y = px(points[-1][0]), heights[i]
-        label_x = x0 + WIDTH - RIGHT + 14
-        out.append(f'<path class="c{i}" d="M{end_x + 4:.1f} {ends[i]:.1f}L{label_x - 3} {y:.1f}"/>'
+        label_x = end_x + 14  # beside the end: a long line to the margin would look like more of the curve
+        out.append(f'<path class="c{style}" d="M{end_x + 4:.1f} {ends[i]:.1f}L{label_x - 3} {y:.1f}"/>'
                    f'<text x="{label_x}" y="{y + 4:.1f}">{escape(name)}</text>')
     return out
 
@@ -105,7 +112,7 @@ def draw(panel, x0):
 def figure(title, panels):
     width = WIDTH * len(panels)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" '
-           f'role="img"><title>{escape(title)}</title><style>{STYLE}</style>']
+           f'role="img"><title>{escape(title)}</title><style>{STYLE}</style><rect class="b" width="{width}" height="{HEIGHT}"/>']
     for i, panel in enumerate(panels):
         out += draw(panel, i * WIDTH)
     return "\n".join(out + ["</svg>"]) + "\n"
