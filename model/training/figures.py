@@ -9,7 +9,13 @@ import math
 from pathlib import Path
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 720, 380, 56, 24, 16, 44
-COLOURS = ["#1f6fb4", "#d1481b", "#5a8f29", "#7a4fa3", "#8a6d1f"]
+# Light and dark scheme, as the reader's is.
+COLOURS = ["#0072b2", "#c14a00", "#007a59", "#a6539a", "#8a6d00"]
+DARK = ["#58a6ff", "#ff8a4c", "#3fd0a0", "#d99be0", "#e3b341"]
+STYLE = ("text{fill:#1f2328}.b{fill:#fff}.g{stroke:#d0d7de}" +
+         "".join(f".l{i}{{stroke:{c};fill:none}}.f{i}{{fill:{c}}}" for i, c in enumerate(COLOURS)) +
+         "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.b{fill:#0d1117}.g{stroke:#3d444d}" +
+         "".join(f".l{i}{{stroke:{c}}}.f{i}{{fill:{c}}}" for i, c in enumerate(DARK)) + "}")
 
 
 def ticks(low, high, step):
@@ -43,10 +49,11 @@ def main():
         return " ".join(f"{px:.1f},{py:.1f}" for px, py in (place(x, y) for x, y in points if y <= high))
 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
-           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>']
+           f'<style>{STYLE}</style>',
+           f'<rect class="b" width="{WIDTH}" height="{HEIGHT}"/>']
     for y in ticks(low, high, 0.5):
         _, py = place(0, y)
-        out.append(f'<path d="M{LEFT} {py:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>'
+        out.append(f'<path d="M{LEFT} {py:.1f}H{WIDTH - RIGHT}" class="g"/>'
                    f'<text x="{LEFT - 6}" y="{py + 4:.1f}" text-anchor="end">{y:g}</text>')
     for x in ticks(0, right, 1 if right < 12 else 2):
         px, _ = place(x, low)
@@ -54,12 +61,12 @@ def main():
     out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle">million tokens</text>'
                f'<text x="{LEFT}" y="{TOP - 8}">nats per token (line: training, dots: held out)</text>')
     for i, (name, (train, held)) in enumerate(curves.items()):
-        colour = COLOURS[i % len(COLOURS)]
-        out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.2" points="{path(train)}"/>')
-        out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.6" fill="{colour}"/>'
+        style = i % len(COLOURS)
+        out.append(f'<polyline class="l{style}" stroke-width="1.2" points="{path(train)}"/>')
+        out += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.6" class="f{style}"/>'
                 for px, py in (place(x, y) for x, y in held if y <= high)]
         last = f": {held[-1][1]:.3f}" if held else ""
-        out.append(f'<text x="{WIDTH - RIGHT - 8}" y="{TOP + 16 + 16 * i}" text-anchor="end" fill="{colour}">{name}{last}</text>')
+        out.append(f'<text x="{WIDTH - RIGHT - 8}" y="{TOP + 16 + 16 * i}" text-anchor="end" class="f{style}">{name}{last}</text>')
     args.out.write_text("\n".join(out + ["</svg>"]) + "\n", encoding="utf-8")
 
 
