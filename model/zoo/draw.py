@@ -60,7 +60,7 @@ def collect(folder):
     for name in ("growth.json", "growth-softmax.json"):
         for model in json.loads(read(folder, name))["models"]:
             twins[twin(model["name"])]["points"] = [
-                {"position": p["position"], "session_bytes": p["session_bytes"], "ms": p["itl_ms"]["p50"]}
+                {"position": p["position"], "session_bytes": p["session_bytes"], "ms": p["itl_ms"]["mean"]}
                 for p in model["growth"]["points"]]
             if model["state"]["kind"] == "paged":
                 twins[twin(model["name"])]["block"] = {k: model["state"][f"block_{k}"] for k in ("bytes", "tokens")}
@@ -236,7 +236,6 @@ def figures(data):
                    log_x=True, log_y=True, order=ORDER), positions]
     return {"story.svg": figure("What a session costs, and what it buys", story),
             "cost.svg": figure("A session's bytes and time by position", [memory, time]),
-            "position.svg": figure("Bits per byte by position", [positions]),
             "recall.svg": figure("Associative recall", [recall, ablations]),
             "favor.svg": figure("Performer's number of features", [error, cost])}
 

@@ -79,13 +79,16 @@ for mixer in mamba mamba2 softmax performer linear; do names+=(--model "tales-$m
 fixed=linear,performer,mamba,mamba2
 windows=0 reach=32768 positions=1000,10000,100000,1000000 softmax_positions=1000,10000,100000 itl=256 queries=4096 prompt=4096
 if [ "$quick" -eq 1 ]; then windows=4 reach=1024 positions=100,1000 softmax_positions=100,1000 itl=8 queries=256 prompt=256; fi
+# A part that fails leaves what was there.
+keep() { mv "$results/part" "$results/$1"; }
 score() { "$programs/tests/bench/zoo/weir_text_score" --server "$WEIR_SERVER" --windows "$windows" "$@" "$held_out"; }
 
 if wanted scores || wanted growth || wanted prefill; then
   start_server "${twins[@]}" --slots 4 --kv-memory 1GiB
   if wanted scores; then
     echo "== bits per byte"
-    score "${names[@]}" --reach "$reach" >"$results/scores.json"
+    score "${names[@]}" --reach "$reach" >"$results/part"
+    keep scores.json
   fi
   if wanted prefill; then
     echo "== prefill"
@@ -104,7 +107,8 @@ fi
 if wanted int8; then
   echo "== bits per byte, int8"
   start_server "${twins[@]}" --slots 4 --kv-memory 1GiB --weight-dtype int8
-  score "${names[@]}" --reach 0 >"$results/int8.json"
+  score "${names[@]}" --reach 0 >"$results/part"
+  keep int8.json
   stop_server
 fi
 if wanted recall; then
@@ -116,12 +120,14 @@ if wanted recall; then
     recall+=(--model "recall-$name")
   done
   start_server "${models[@]}" --tokenizer none --slots 4
-  "$programs/tests/bench/zoo/weir_recall_score" --server "$WEIR_SERVER" "${recall[@]}" --queries "$queries" --json >"$results/recall.json"
+  "$programs/tests/bench/zoo/weir_recall_score" --server "$WEIR_SERVER" "${recall[@]}" --queries "$queries" --json >"$results/part"
+  keep recall.json
   stop_server
 fi
 if wanted favor; then
   echo "== Performer's features"
-  "$programs/tests/bench/weir_favor_bench" "$([ "$quick" -eq 1 ] && echo 0.01 || echo 0.5)" >"$results/favor.txt"
+  "$programs/tests/bench/weir_favor_bench" "$([ "$quick" -eq 1 ] && echo 0.01 || echo 0.5)" >"$results/part"
+  keep favor.txt
 fi
 if wanted draw && [ "$quick" -eq 0 ]; then
   echo "$(nproc) threads of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(date -u +%Y-%m-%d)" >"$results/machine.txt"

@@ -6,6 +6,7 @@
 
 namespace weir {
 
-extern const std::string_view kLivePage;  // text/html; charset=utf-8
+extern const std::string_view kLivePage;     // text/html; charset=utf-8
+extern const std::string_view kFiguresPage;  // the same; the figures of model/zoo
 
 }  // namespace weir

@@ -45,6 +45,8 @@ HttpResponse StatusPages::Answer(const HttpRequest& request) const {
   view.start_time = sources_.start_time;
   if (request.path == "/metrics") return Page(kMetricsContentType, MetricsText(view));
   if (request.path == "/live.json") return Page("application/json", LiveJson(view));
+  if (request.path == "/figures")
+    return Page("text/html; charset=utf-8", std::string(kFiguresPage), kPagePolicy);
   if (request.path == "/") return Page("text/html; charset=utf-8", std::string(kLivePage), kPagePolicy);
   constexpr char kText[] = "text/plain; charset=utf-8";
   if (request.path == "/livez") return Page(kText, "alive\n");
@@ -54,7 +56,7 @@ HttpResponse StatusPages::Answer(const HttpRequest& request) const {
   response.status = view.serving ? 200 : 503;
   if (request.path == "/healthz") return response;
   response.status = 404;
-  response.body = "not found; there are /metrics, /healthz, /livez, /live.json and /\n";
+  response.body = "not found; there are /metrics, /healthz, /livez, /live.json, /figures and /\n";
   return response;
 }
 

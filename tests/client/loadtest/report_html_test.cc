@@ -67,6 +67,7 @@ TEST(ReportHtml, AsksNobodyForAnything) {
        {"src=\"", "<link", "@import", "url(", "fetch(", "XMLHttpRequest", "WebSocket"})
     EXPECT_EQ(Occurrences(page, reference).size(), 0u) << reference;
   EXPECT_EQ(page.find("@REPORT@"), std::string::npos);
+  EXPECT_NE(page.find("src=\"data:image/svg+xml,%3Csvg"), std::string::npos) << "the zoo's figure";
   EXPECT_NE(page.find("Content-Security-Policy\" content=\"default-src 'none'"), std::string::npos);
   EXPECT_NE(page.find("const drawChart"), std::string::npos);
   EXPECT_NE(page.find("prefers-color-scheme: dark"), std::string::npos);

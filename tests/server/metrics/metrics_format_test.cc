@@ -262,6 +262,12 @@ TEST_F(MetricsFormat, LiveJsonAndThePage) {
   for (const char* rule : {"default-src 'none'", "connect-src 'self'", "frame-ancestors 'none'"})
     EXPECT_NE(policy.find(rule), std::string::npos) << policy;
   EXPECT_NE(page.body.find("live.json"), std::string::npos);
+  EXPECT_NE(page.body.find("href=\"figures\""), std::string::npos);
+  const testing::HttpAnswer figures = HttpGet(port, "/figures");
+  EXPECT_EQ(figures.status, 200);
+  EXPECT_EQ(figures.headers.at("content-security-policy"), policy);
+  EXPECT_EQ(figures.body.find("src=\"../"), std::string::npos) << "a figure is not in the page";
+  EXPECT_NE(figures.body.find("src=\"data:image/svg+xml,%3Csvg xmlns=%22http"), std::string::npos);
   EXPECT_EQ(HttpGet(port, "/metrics/").status, 404);
   EXPECT_EQ(HttpGet(port, "/livez").status, 200);
 }
