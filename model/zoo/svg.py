@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 480, 320  # of a panel
-LEFT, RIGHT, TOP, BOTTOM = 62, 144, 40, 46
+LEFT, RIGHT, TOP, BOTTOM = 62, 146, 40, 46
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2", "12 4")
 STYLE = """text{font:12px system-ui,sans-serif;fill:#1f2328}.t{font-weight:600;font-size:13px}.g{stroke:#d0d7de}
 .a{fill:#59636e}.b{fill:#fff}path,circle{fill:none}.c0{stroke:#0072b2}.c1{stroke:#d55e00}.c2{stroke:#009e73}.c3{stroke:#a6539a}
