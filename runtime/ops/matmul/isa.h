@@ -11,10 +11,11 @@
 
 namespace weir {
 
-enum class MatmulIsa : uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAvx512Vbmi };
+enum class MatmulIsa : uint8_t { kGeneric, kAvx2, kAvx512, kAvx512Bf16, kAvx512Vbmi, kAmx };
 
-inline constexpr std::array kAllMatmulIsas = {MatmulIsa::kGeneric, MatmulIsa::kAvx2, MatmulIsa::kAvx512,
-                                              MatmulIsa::kAvx512Bf16, MatmulIsa::kAvx512Vbmi};
+inline constexpr std::array kAllMatmulIsas = {MatmulIsa::kGeneric,    MatmulIsa::kAvx2,
+                                              MatmulIsa::kAvx512,     MatmulIsa::kAvx512Bf16,
+                                              MatmulIsa::kAvx512Vbmi, MatmulIsa::kAmx};
 
 std::string_view MatmulIsaName(MatmulIsa isa);  // "avx512_vbmi", for logs
 bool MatmulIsaSupported(MatmulIsa isa);

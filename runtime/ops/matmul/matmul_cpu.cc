@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <span>
 
 #include "runtime/device/cpu_device.h"
 #include "runtime/ops/matmul/isa.h"
@@ -84,14 +85,13 @@ struct Pass {
     if (!int8()) return kernels.rows;
     return args.weight->has_minus_128() ? isa.full_int8_rows : isa.int8_rows;
   }
-  const std::byte* Weights(int64_t panel) const {
-    return args.weight->data() + panel * steps * (int8() ? kInt8StepBytes : kStepBytes);
-  }
+  int64_t PanelBytes() const { return steps * (int8() ? kInt8StepBytes : kStepBytes); }
+  const std::byte* Weights(int64_t panel) const { return args.weight->data() + panel * PanelBytes(); }
 
   // `w`: the first of the panels, as `functions` read it; int8 panels are stored as bf16 in `store`, unless
-  // null.
+  // null. `next`: weights to fetch meanwhile.
   void Multiply(int64_t block, int64_t panel_begin, int64_t panel_end, const std::byte* w,
-                const RowsFunction* functions, std::byte* store) const {
+                const RowsFunction* functions, std::byte* store, std::span<const std::byte> next) const {
     const int64_t begin = BlockBegin(block);
     const int64_t n0 = panel_begin * kPanelOutputs;
     RowBlock work;
@@ -99,6 +99,8 @@ struct Pass {
     work.w = w;
     work.steps = steps;
     work.widened = store;
+    work.next = next.data();
+    work.next_bytes = static_cast<int64_t>(next.size());
     work.scale = int8() ? args.weight->scales() + n0 : nullptr;
     work.outputs = std::min(args.weight->n(), panel_end * kPanelOutputs) - n0;
     work.y = args.y.row<float>(first_row + begin) + n0;
@@ -108,18 +110,24 @@ struct Pass {
     functions[BlockBegin(block + 1) - begin - 1](work);
   }
 
-  // Some panels stay in the L2 cache while all row blocks of the task use them; a single block has no use for
-  // that and runs through all of them.
+  // Some panels stay in the L2 cache while all row blocks of the task use them, and all but the first fetch
+  // the next ones; a single block has no use for that and runs through all of them.
   void MultiplyTask(int64_t block_begin, int64_t block_end, int64_t panel_begin, int64_t panel_end,
                     int worker) const {
     if (block_end - block_begin == 1)
-      return Multiply(block_begin, panel_begin, panel_end, Weights(panel_begin), rows_of_weights(), nullptr);
+      return Multiply(block_begin, panel_begin, panel_end, Weights(panel_begin), rows_of_weights(), nullptr,
+                      {});
     std::byte* const wide = int8() ? widened + worker * (kPanelsPerSweep * steps * kStepBytes) : nullptr;
     for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsPerSweep) {
       const int64_t end = std::min(panel_end, panel + kPanelsPerSweep);
-      Multiply(block_begin, panel, end, Weights(panel), rows_of_weights(), wide);
-      for (int64_t block = block_begin + 1; block < block_end; ++block)
-        Multiply(block, panel, end, int8() ? wide : Weights(panel), kernels.rows, nullptr);
+      Multiply(block_begin, panel, end, Weights(panel), rows_of_weights(), wide, {});
+      const int64_t next_bytes = (std::min(panel_end, end + kPanelsPerSweep) - end) * PanelBytes();
+      const int64_t others = block_end - block_begin - 1;
+      for (int64_t i = 0; i < others; ++i) {
+        const int64_t next = PartBegin(next_bytes, others, i);
+        Multiply(block_begin + 1 + i, panel, end, int8() ? wide : Weights(panel), kernels.rows, nullptr,
+                 {Weights(end) + next, static_cast<size_t>(PartBegin(next_bytes, others, i + 1) - next)});
+      }
     }
   }
 

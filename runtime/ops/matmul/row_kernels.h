@@ -35,7 +35,10 @@ struct RowBlock {
   int64_t y_stride;
   const float* scale;  // [outputs], of int8 weights, or null
   std::byte* widened;  // the int8 panels of the run are written here as bf16 panels, or null
-  const float* bias;   // [outputs] or null
+  const std::byte*
+      next;  // weights that are wanted after this block and may be fetched into the cache, or null
+  int64_t next_bytes;
+  const float* bias;  // [outputs] or null
   bool accumulate;
 };
 
@@ -68,5 +71,13 @@ extern const IsaKernels kAvx512Kernels;
 extern const IsaKernels kAvx512Bf16Kernels;
 // What VBMI does better: the rest is kAvx512Bf16Kernels'.
 extern const RowsFunction* const kAvx512VbmiInt8Rows;
+// What AMX does better: the products of bf16, of packed activations as kAvx512Bf16Kernels packs them.
+struct AmxKernels {
+  int max_rows;
+  const RowsFunction* bf16_rows;  // [max_rows], as the others
+  const RowsFunction* int8_rows;
+  const RowsFunction* full_int8_rows;
+};
+extern const AmxKernels kAmxKernels;
 
 }  // namespace weir::matmul

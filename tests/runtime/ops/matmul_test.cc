@@ -95,7 +95,7 @@ TEST_P(MatmulTest, EqualsTheReference) {
   const std::unique_ptr<Device> device = CreateTestDevice(2);
   std::vector<Shape> shapes = {{1, 1},   {2, 3},   {7, 16},    {31, 33},
                                {33, 47}, {64, 32}, {576, 100}, {1535, 257}};
-  std::vector<int64_t> batches = {1, 2, 3, 5, 14, 15, 29};
+  std::vector<int64_t> batches = {1, 2, 3, 5, 14, 15, 16, 17, 29, 32, 33};
   if (SlowKernels()) {
     shapes = {{1, 1}, {7, 16}, {33, 47}, {64, 32}, {576, 20}, {1100, 9}};
     batches = {1, 3, 9, 29};
@@ -121,7 +121,7 @@ TEST_P(MatmulTest, EqualsTheReference) {
 // -128 is none of QuantizeRows, but of folders that others made.
 TEST_P(Int8MatmulTest, EveryValueIsMultipliedAsItIs) {
   const std::unique_ptr<Device> device = CreateTestDevice(1);
-  constexpr int64_t kN = 40, kK = 256, kRows = 9;
+  constexpr int64_t kN = 40, kK = 256, kRows = 41;
   std::vector<int8_t> values;
   for (int64_t i = 0; i < kN * kK; ++i) values.push_back(static_cast<int8_t>((i + i / kK * 37) % 256));
   const std::vector<float> scales(kN, 0.25f);
@@ -130,11 +130,11 @@ TEST_P(Int8MatmulTest, EveryValueIsMultipliedAsItIs) {
   ASSERT_TRUE(packed.ok()) << packed.status();
   Matrix x(kRows, kK, GapFor(kK)), y(kRows, kN);
   for (int64_t r = 0; r < kRows; ++r)  // one value of each row of W at a time, exactly
-    for (int64_t c = 0; c < kK; ++c) x.at(r, c) = c == r * 29 ? 4.0f : 0.0f;
+    for (int64_t c = 0; c < kK; ++c) x.at(r, c) = c == r * 29 % kK ? 4.0f : 0.0f;
   RunKernel(kMatmul, {.x = x.View(), .weight = &*packed, .y = y.View(), .bias = {}}, *device);
   for (int64_t r = 0; r < kRows; ++r)
     for (int64_t n = 0; n < kN; ++n)
-      ASSERT_EQ(y.at(r, n), static_cast<float>(values[static_cast<size_t>(n * kK + r * 29)]))
+      ASSERT_EQ(y.at(r, n), static_cast<float>(values[static_cast<size_t>(n * kK + r * 29 % kK)]))
           << r << " " << n;
 }
 
