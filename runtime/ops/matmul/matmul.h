@@ -56,8 +56,8 @@ class PackedMatrix {
   std::shared_ptr<const matmul::CudaProduct> product_;
 };
 
-// How products of the bf16 weights on a device are computed, a line for the log; empty where there is no
-// choice.
+// How products of the weights on a device are computed, a line for the log: on a CPU the instruction set, on
+// a GPU who computes those of bf16; empty where there is no choice.
 std::string DescribeProducts(const Device& device);
 
 struct MatmulArgs {

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "runtime/base/status_macros.h"
+#include "runtime/ops/matmul/isa.h"
 #include "runtime/ops/matmul/matmul.h"
 #include "runtime/ops/matmul/row_kernels.h"
 
@@ -74,7 +75,9 @@ absl::StatusOr<PackedMatrix> PackedMatrix::PackInt8(const TensorView& values, st
 }
 
 std::string DescribeProducts(const Device& device) {
-  return device.backend() == Backend::kCuda ? matmul::DescribeCudaProducts(device) : "";
+  if (device.backend() == Backend::kCuda) return matmul::DescribeCudaProducts(device);
+  return fmt::format("products of weights on {}: instruction set {}", device.name(),
+                     MatmulIsaName(CurrentMatmulIsa()));
 }
 
 }  // namespace weir

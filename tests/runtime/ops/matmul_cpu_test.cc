@@ -78,6 +78,12 @@ TEST_P(MatmulCpuTest, DenormalsCountAsZeroOnEveryThread) {
   EXPECT_GT(still * 0.5f, 0.0f) << "the caller's own denormal mode must be left as it was";
 }
 
+TEST_P(MatmulCpuTest, TheLogNamesTheInstructionSet) {
+  const std::unique_ptr<Device> device = CreateCpuDevice(1);
+  EXPECT_EQ(DescribeProducts(*device), fmt::format("products of weights on cpu: instruction set {}",
+                                                   MatmulIsaName(std::get<0>(GetParam()))));
+}
+
 TEST_P(MatmulCpuTest, NoMemoryAfterTheLargestBatch) {
   constexpr int64_t kRows = 600, kK = 300, kN = 40;
   const std::unique_ptr<Device> device = CreateCpuDevice(2);
