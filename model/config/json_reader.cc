@@ -45,7 +45,9 @@ std::optional<double> AsFloat(const Json& value, double min, double max) {
   return number;
 }
 
-std::string IntWanted(int64_t min, int64_t max) { return fmt::format("an integer from {} to {}", min, max); }
+std::string IntWanted(int64_t min, int64_t max) {
+  return min == max ? fmt::format("{}", min) : fmt::format("an integer from {} to {}", min, max);
+}
 std::string FloatWanted(double min, double max) { return fmt::format("a number from {} to {}", min, max); }
 
 void CollectUnread(const Json& node, const std::string& prefix, const std::set<std::string>& read,
@@ -201,7 +203,8 @@ absl::StatusOr<std::string> ConfigReader::String(std::string_view key, std::stri
 
 absl::StatusOr<std::string> ConfigReader::Enum(std::string_view key,
                                                std::span<const std::string_view> allowed) const {
-  const std::string wanted = fmt::format("one of {}", fmt::join(allowed, ", "));
+  const std::string wanted =
+      fmt::format("{}{}", allowed.size() == 1 ? "" : "one of ", fmt::join(allowed, ", "));
   const Json* value = Find(key);
   if (value == nullptr) return Missing(key, wanted);
   if (value->is_string()) {

@@ -1,6 +1,9 @@
 #include "model/config/model_config.h"
 
+#include <array>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,13 +52,38 @@ absl::StatusOr<bool> TieWordEmbeddings(const ConfigReader& config, bool family_d
   return config.Bool("tie_word_embeddings", family_default);
 }
 
+namespace {
+
+// Of one group of compressed-tensors' "config_groups": symmetric integers of 8 bits, a scale for each output.
+absl::Status CheckQuantizedWeights(const ConfigReader& group) {
+  WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> weights, group.Object("weights"));
+  if (!weights) return absl::OkStatus();
+  constexpr std::array<std::string_view, 1> kTypes = {"int"}, kStrategies = {"channel"};
+  WEIR_RETURN_IF_ERROR(weights->Int("num_bits", 8, 8, 8).status());
+  WEIR_RETURN_IF_ERROR(weights->Enum("type", kTypes, "int").status());
+  WEIR_RETURN_IF_ERROR(weights->Enum("strategy", kStrategies, "channel").status());
+  WEIR_ASSIGN_OR_RETURN(const bool symmetric, weights->Bool("symmetric", true));
+  if (!symmetric) return weights->Error("symmetric", "is false; only weights without zero points are served");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckQuantization(const ConfigReader& config) {
   WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> quantization, config.Object("quantization_config"));
   if (!quantization) return absl::OkStatus();
   WEIR_ASSIGN_OR_RETURN(const std::string method, quantization->String("quant_method", ""));
   WEIR_ASSIGN_OR_RETURN(const std::string format, quantization->String("format", ""));
-  if (method == "compressed-tensors" && (format == "int-quantized" || format == "naive-quantized"))
+  if (method == "compressed-tensors" && (format == "int-quantized" || format == "naive-quantized")) {
+    WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> groups, quantization->Object("config_groups"));
+    for (int i = 0; groups; ++i) {
+      WEIR_ASSIGN_OR_RETURN(const std::optional<ConfigReader> group,
+                            groups->Object(fmt::format("group_{}", i)));
+      if (!group) break;
+      WEIR_RETURN_IF_ERROR(CheckQuantizedWeights(*group));
+    }
     return absl::OkStatus();  // the loader of matrices checks types and shapes
+  }
   return config.Error(
       "quantization_config",
       fmt::format("has quant_method '{}' and format '{}'; of quantized folders only compressed-tensors' "

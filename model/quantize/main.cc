@@ -32,16 +32,24 @@ EXIT STATUS
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string_view first = argc > 1 ? argv[1] : "";
-  if (first == "--help" || first == "-h") {
-    fmt::print("{}", kHelp);
-    return std::fflush(stdout) == 0 ? 0 : 1;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      fmt::print("{}", kHelp);
+      return std::fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (argument == "--version") {
+      fmt::print("weir-quantize {}\n", WEIR_VERSION);
+      return std::fflush(stdout) == 0 ? 0 : 1;
+    }
+    if (argument.empty() || argument.front() == '-') {
+      fmt::print(stderr,
+                 "weir-quantize: '{}' is neither a folder nor an option; weir-quantize --help explains\n",
+                 argument);
+      return 2;
+    }
   }
-  if (first == "--version") {
-    fmt::print("weir-quantize {}\n", WEIR_VERSION);
-    return std::fflush(stdout) == 0 ? 0 : 1;
-  }
-  if (argc != 3 || first.starts_with("-") || std::string_view(argv[2]).starts_with("-")) {
+  if (argc != 3) {
     fmt::print(stderr, "weir-quantize: two folders are wanted, FROM and TO; weir-quantize --help explains\n");
     return 2;
   }

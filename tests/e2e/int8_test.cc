@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 std::pair<std::string, int> Quantize(const std::vector<std::string>& arguments) {
   std::vector<std::string> command = {WEIR_QUANTIZE_BINARY};
@@ -64,7 +65,8 @@ TEST(Int8Process, QuantizeSaysWhatIsWrong) {
   const TempDir folder;
   EXPECT_EQ(Quantize({}).second, 2);
   EXPECT_EQ(Quantize({"one"}).second, 2);
-  EXPECT_EQ(Quantize({"--form", "x"}).second, 2);
+  EXPECT_THAT(Quantize({"--form", "x"}), Pair(HasSubstr("'--form'"), 2));
+  EXPECT_THAT(Quantize({"x", ""}), Pair(HasSubstr("''"), 2));
   EXPECT_THAT(Quantize({"--help"}).first, HasSubstr("weir-quantize FROM TO"));
   EXPECT_EQ(Quantize({"--help"}).second, 0);
   const auto [missing, code] = Quantize({folder.File("none"), folder.File("to")});

@@ -214,6 +214,27 @@ TEST_F(Int8, OtherWaysOfQuantizingAreRefusedByName) {
               AllOf(HasSubstr("quantization_config"), HasSubstr("gptq"), HasSubstr("--weight-dtype int8")));
 }
 
+TEST_F(Int8, OtherNumbersInTheSameFormatAreRefusedByName) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  const std::string saved = folder.File("int8"), path = saved + "/config.json";
+  ASSERT_TRUE(QuantizeFolder(folder.path(), saved).ok());
+  std::ifstream file(path);
+  const nlohmann::json config = nlohmann::json::parse(file);
+  const auto refusal = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = config;
+    changed["quantization_config"]["config_groups"]["group_0"]["weights"][key] = value;
+    std::ofstream(path) << changed.dump();
+    return Refusal(saved);
+  };
+  EXPECT_THAT(refusal("num_bits", 4), AllOf(HasSubstr("group_0.weights.num_bits"), HasSubstr("4")));
+  EXPECT_THAT(refusal("type", "float"), AllOf(HasSubstr("weights.type"), HasSubstr("float")));
+  EXPECT_THAT(refusal("strategy", "group"), AllOf(HasSubstr("weights.strategy"), HasSubstr("channel")));
+  EXPECT_THAT(refusal("symmetric", false), AllOf(HasSubstr("weights.symmetric"), HasSubstr("zero points")));
+  std::ofstream(path) << config.dump();
+  EXPECT_TRUE(LoadModel(saved, *device_, {}).ok());
+}
+
 TEST_F(Int8, QuantizeFolderLeavesNothingHalfDone) {
   const TempDir folder;
   WriteTinyModel(folder.path(), {});
