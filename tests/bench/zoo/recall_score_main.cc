@@ -41,7 +41,8 @@ struct CommandLine {
 };
 
 void AddOptions(CLI::App* app, CommandLine* line) {
-  app->add_option("--server", line->server, "Its address. Default: 127.0.0.1:7070.")
+  app->add_option("--server", line->server, "Its address, else that of WEIR_SERVER. Default: 127.0.0.1:7070.")
+      ->envname("WEIR_SERVER")
       ->type_name("ADDRESS")
       ->check(NotEmpty());
   app->add_option("-m,--model", line->options.models, "Models of the server, by name. May be given again.")

@@ -38,12 +38,14 @@ int Main(int argc, char** argv) {
   CLI::App app("Measures bits per byte of text on models that a Weir server holds.", "weir_text_score");
   app.formatter(std::make_shared<WrappedHelp>());
   app.allow_extras();
-  app.add_option("--server", server, "Its address. Default: 127.0.0.1:7070.")
+  app.add_option("--server", server, "Its address, else that of WEIR_SERVER. Default: 127.0.0.1:7070.")
+      ->envname("WEIR_SERVER")
       ->type_name("ADDRESS")
       ->check(NotEmpty());
   app.add_option("-m,--model", options.models, "Models of the server, by name. May be given again.")
       ->type_name("NAME")
       ->required()
+      ->allow_extra_args(false)
       ->check(NotEmpty());
   app.add_option("--window", options.window, "Tokens that are read from an empty state. Default: 512.")
       ->type_name("N")

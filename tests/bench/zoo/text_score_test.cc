@@ -20,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 TEST(Documents, ArePartedByLinesThatHoldOnlyTheMark) {
   EXPECT_THAT(zoo::Documents("one\n<|endoftext|>\ntwo\nlines\n\n<|endoftext|>\n\nthree\n"),
@@ -122,6 +123,15 @@ TEST_F(TextScore, SaysWhatIsWrong) {
   EXPECT_THAT(Run({"-m", "tiny", folder_.File("none")}).first, HasSubstr(folder_.File("none")));
   EXPECT_EQ(Run({"-m", "tiny"}).second, 2);
   EXPECT_EQ(Run({folder_.File("text")}).second, 2);
+  EXPECT_THAT(Run({"-m", "tiny", folder_.File("text"), "other"}), Pair(HasSubstr("other"), 2));
+}
+
+TEST_F(TextScore, FindsTheServerWhereWeirDoes) {
+  Write(folder_.File("text"), {20});
+  Process process({"/usr/bin/env", "WEIR_SERVER=unix:" + folder_.File("socket"), WEIR_TEXT_SCORE_BINARY, "-m",
+                   "nobody", folder_.File("text")});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.output(), HasSubstr("nobody"));
 }
 
 }  // namespace
