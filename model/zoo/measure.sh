@@ -7,7 +7,8 @@ cd "$(dirname "$0")/../.."
 programs=build/release
 results=build/zoo
 held_out=
-parts=scores,int8,growth,prefill,recall,favor,draw
+all=scores,int8,growth,prefill,recall,favor,draw
+parts=$all
 quick=0
 usage() {
   cat <<USAGE
@@ -17,7 +18,7 @@ usage: model/zoo/measure.sh --held-out FILE [--programs FOLDER] [--results FOLDE
   python3 model/training/tales.py --corpus CORPUS --out tales
 --programs: a build tree; $programs without it, built first.
 --results: where each part leaves what it measured; $results without it.
---only: some of $parts, separated by commas. draw writes measured.json, the tables of
+--only: some of $all, separated by commas. draw writes measured.json, the tables of
   model/zoo/README.md and the figures from the results of all parts (python3, its own library only).
 --quick: a hundredth of the tokens and no drawing, to try the script.
 USAGE
@@ -34,6 +35,9 @@ while [ $# -gt 0 ]; do
   esac
 done
 wanted() { [[ ,$parts, == *,$1,* ]]; }
+for part in ${parts//,/ }; do
+  [[ ,$all, == *,$part,* ]] || { echo "there is no part '$part'; --only takes some of $all" >&2; exit 2; }
+done
 if { wanted scores || wanted int8; } && [ ! -r "$held_out" ]; then
   echo "the held-out text '$held_out' cannot be read; see --help for what it is" >&2
   exit 2
@@ -41,6 +45,9 @@ fi
 if [ "$programs" = build/release ]; then
   cmake --preset release >/dev/null
   cmake --build --preset release --target weir-server weir weir_text_score weir_recall_score weir_favor_bench
+elif [ ! -x "$programs/server/weir-server" ]; then
+  echo "there is no '$programs/server/weir-server'; --programs names a build tree, such as build/release" >&2
+  exit 2
 fi
 mkdir -p "$results"
 export WEIR_SERVER=unix:$results/weir.sock
