@@ -35,7 +35,8 @@ struct RowBlock {
   int64_t y_stride;
   const float* scale;  // [outputs], of int8 weights, or null
   std::byte* widened;  // the int8 panels of the run are written here as bf16 panels, or null
-  // Weights that are wanted after this block and may be fetched into the cache meanwhile; null: those behind w.
+  // Weights that are wanted after this block and may be fetched into the cache meanwhile; null: those behind
+  // w.
   const std::byte* next;
   int64_t next_bytes;
   const float* bias;  // [outputs] or null
