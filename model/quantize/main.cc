@@ -10,8 +10,7 @@ namespace {
 
 constexpr std::string_view kHelp =
     R"(weir-quantize: writes a model folder with int8 matrices, one scale for each output,
-which is served in half the bytes of bf16 and streams nearly twice as fast to
-a single session.
+which is served in half the bytes of bf16 and streams faster to a single session.
 
 Usage: weir-quantize FROM TO
 
