@@ -24,7 +24,9 @@ class ServerProcess : public ::testing::Test {
     WriteTinyModel(softmax_.path(), options);
     server_ = std::make_unique<Process>(std::vector<std::string>{
         WEIR_SERVER_BINARY, "--listen", "127.0.0.1:0", "--model", "linear=" + linear_.path(), "--model",
-        "softmax=" + softmax_.path(), "--slots", "8", "--kv-memory", "16MiB", "--threads", "1"});
+        "softmax=" + softmax_.path(), "--slots", "8", "--kv-memory", "16MiB", "--threads", "1",
+        // A turn of 20,000 tokens under a sanitizer on a busy machine takes longer than the default.
+        "--drain-timeout", "5m"});
     const std::string log = server_->ReadUntil("ready");
     const size_t at = log.find("127.0.0.1:");
     ASSERT_NE(at, std::string::npos) << log;
