@@ -59,5 +59,7 @@ int main(int argc, char** argv) {
   }
   fmt::print("{}: {} matrices are int8; {} bytes of tensors, {} before\n", argv[2], result->matrices,
              result->bytes_after, result->bytes_before);
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  if (std::fflush(stdout) == 0) return 0;
+  fmt::print(stderr, "weir-quantize: '{}' is written, but standard output cannot be\n", argv[2]);
+  return 1;
 }

@@ -92,7 +92,8 @@ absl::Status CopyOtherFiles(const std::string& from, const PartialFolder& to) {
     std::error_code not_regular;
     if (name == "config.json" || IsWeights(name) || !it->is_regular_file(not_regular)) continue;
     fs::copy_file(it->path(), to.File(name), error);
-    if (error) return SystemError("copy", it->path().string(), error);
+    if (error)
+      return SystemError("copy", fmt::format("{}' to '{}", it->path().string(), to.File(name)), error);
   }
   return error ? SystemError("list", from, error) : absl::OkStatus();
 }
@@ -171,7 +172,7 @@ std::vector<const SafetensorsEntry*> UsedEntries(const WeightMap& weights, const
 }  // namespace
 
 absl::StatusOr<QuantizedFolder> QuantizeFolder(const std::string& from, const std::string& to) {
-  fs::path target = fs::path(to).lexically_normal();
+  fs::path target(to);
   if (!target.has_filename()) target = target.parent_path();  // a slash stood at its end
   PartialFolder out(target.string());
   LoadOptions options;
@@ -185,6 +186,10 @@ absl::StatusOr<QuantizedFolder> QuantizeFolder(const std::string& from, const st
     if (weights.Find(name)->dtype == DType::kI8)
       return absl::InvalidArgumentError(
           fmt::format("model folder '{}' is quantized: tensor '{}' is int8 already", from, name));
+  WEIR_ASSIGN_OR_RETURN(const ConfigReader config, ConfigReader::Load(from + "/config.json"));
+  if (config.Mentions("quantization_config"))
+    return config.Error("quantization_config",
+                        "is there, though the matrices are not quantized; take it out");
   const std::vector<const SafetensorsEntry*> entries = UsedEntries(weights, model);
   WEIR_RETURN_IF_ERROR(out.Make());
   WEIR_RETURN_IF_ERROR(WriteTensors(weights, entries, matrices, out.File("model.safetensors")));

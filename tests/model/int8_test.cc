@@ -235,6 +235,29 @@ TEST_F(Int8, OtherNumbersInTheSameFormatAreRefusedByName) {
   EXPECT_TRUE(LoadModel(saved, *device_, {}).ok());
 }
 
+TEST_F(Int8, AConfigThatDescribesAQuantizationAlreadyIsNamedBeforeAnythingIsWritten) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  const std::string path = folder.File("config.json"), to = folder.File("int8");
+  std::ifstream file(path);
+  nlohmann::json config = nlohmann::json::parse(file);
+  config["quantization_config"] = nullptr;
+  std::ofstream(path) << config.dump();
+  EXPECT_THAT(std::string(QuantizeFolder(folder.path(), to).status().message()),
+              AllOf(HasSubstr(path), HasSubstr("quantization_config"), HasSubstr("take it out")));
+  EXPECT_FALSE(std::filesystem::exists(to + ".partial"));
+}
+
+TEST_F(Int8, TheFolderLiesWhereThePathLeads) {
+  const TempDir folder;
+  WriteTinyModel(folder.path(), {});
+  std::filesystem::create_directories(folder.File("far/away"));
+  std::filesystem::create_directory_symlink(folder.File("far/away"), folder.File("link"));
+  ASSERT_TRUE(QuantizeFolder(folder.path(), folder.File("link/../int8")).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder.File("far/int8/config.json")));
+  EXPECT_FALSE(std::filesystem::exists(folder.File("int8")));
+}
+
 TEST_F(Int8, QuantizeFolderLeavesNothingHalfDone) {
   const TempDir folder;
   WriteTinyModel(folder.path(), {});
