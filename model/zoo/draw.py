@@ -77,14 +77,6 @@ def collect(folder):
 
 # ---- what follows from it
 
-def slope_and_start(points):
-    """Least squares: ms a token at position p is start + slope * p."""
-    xs, ys = [p["position"] for p in points], [p["ms"] for p in points]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    slope = (sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys)) / sum((x - mean_x) ** 2 for x in xs))
-    return slope, mean_y - slope * mean_x
-
-
 def bytes_at(model, position):
     """Measured, or for a paged cache beyond that what its blocks take."""
     for point in model["points"]:
@@ -101,11 +93,18 @@ def break_even_bytes(fixed, softmax):
 
 
 def break_even_time(fixed, softmax):
-    """Position from which a token of the fixed state takes less time than one of softmax; 0: from the first; None: none."""
-    slope, start = slope_and_start(softmax["points"])
+    """From which position a token of the fixed state takes less time than one of softmax, in words: between two
+    measured positions by their line; nothing is said of positions before the first."""
     ms = sorted(p["ms"] for p in fixed["points"])
     median = (ms[(len(ms) - 1) // 2] + ms[len(ms) // 2]) / 2
-    return max(0, round((median - start) / slope)) if slope > 0 else None
+    points = sorted(softmax["points"], key=lambda p: p["position"])
+    if points[0]["ms"] >= median:
+        return "≤ " + size(points[0]["position"])
+    for low, high in zip(points, points[1:]):
+        if high["ms"] >= median:
+            share = (median - low["ms"]) / (high["ms"] - low["ms"])
+            return size(round(low["position"] + share * (high["position"] - low["position"])))
+    return "none"
 
 
 # ---- tables
@@ -117,10 +116,6 @@ def table(head, rows):
 
 def size(count):
     return f"{count:,}"
-
-
-def from_token(position):
-    return "none" if position is None else "the first" if position == 0 else size(position)
 
 
 def words(position):
@@ -154,7 +149,7 @@ def twins_table(data):
     rows.append(["less bytes than softmax from token"] +
                 ["–" if t == "softmax" else size(break_even_bytes(twins[t], softmax)) for t in TWINS])
     rows.append(["less time a token than softmax from token"] +
-                ["–" if t == "softmax" else from_token(break_even_time(twins[t], softmax)) for t in TWINS])
+                ["–" if t == "softmax" else break_even_time(twins[t], softmax) for t in TWINS])
     rows.append(["bytes of weights, bf16"] + [size(twins[t]["weight_bytes"]) for t in TWINS])
     rows.append(["bytes of weights, int8"] + [size(twins[t]["int8"]["weight_bytes"]) for t in TWINS])
     return table([""] + [NAMES[t] for t in TWINS], rows)
