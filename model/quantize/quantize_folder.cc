@@ -110,7 +110,7 @@ absl::Status WriteConfig(const std::string& from, const PartialFolder& to) {
   file << text;
   file.close();
   if (!file.good()) return SystemError("write", path, {errno, std::generic_category()});
-  return ConfigReader::Load(path).status();  // that no key is there twice
+  return ConfigReader::Load(path).status();  // what others will read is read once
 }
 
 uint64_t Elements(const SafetensorsEntry& entry) {

@@ -61,6 +61,17 @@ TEST(Int8Process, ASavedFolderAnswersAsTheOneThatIsConvertedWhileItLoads) {
   EXPECT_NE(score("tiny"), score("tiny-int8"));
 }
 
+TEST(Int8Process, AFullStandardOutputIsSaidAndTheFolderIsThere) {
+  const TempDir folder;
+  std::filesystem::create_directory(folder.File("tiny"));
+  WriteTinyModel(folder.File("tiny"), {});
+  Process process({"/bin/sh", "-c", "exec \"$0\" \"$1\" \"$2\" >/dev/full", WEIR_QUANTIZE_BINARY,
+                   folder.File("tiny"), folder.File("to")});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.output(), HasSubstr("standard output"));
+  EXPECT_TRUE(std::filesystem::exists(folder.File("to/config.json")));
+}
+
 TEST(Int8Process, QuantizeSaysWhatIsWrong) {
   const TempDir folder;
   EXPECT_EQ(Quantize({}).second, 2);

@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/ops/matmul/int8_bytes.h"
 #include "runtime/ops/matmul/row_kernels.h"
 
 namespace weir::matmul {
@@ -72,17 +73,8 @@ class Bf16Panel {
 
 // int8 to bf16 as row_kernels_avx512_vbmi.cc does it, but with tables of one register: where there is AMX, a
 // look-up in two is three operations.
-//
-// Bits of q as bf16, 0 <= q < 64: 7 of the exponent in one byte; the exponent's last bit and the fraction in
-// the other.
-constexpr std::array<uint8_t, 64> BytesOfBf16(int shift) {
-  std::array<uint8_t, 64> bytes{};
-  for (int q = 0; q < 64; ++q)
-    bytes[q] = static_cast<uint8_t>(__builtin_bit_cast(uint32_t, static_cast<float>(q)) >> shift);
-  return bytes;
-}
-alignas(64) constexpr std::array<uint8_t, 64> kHigh = BytesOfBf16(24);
-alignas(64) constexpr std::array<uint8_t, 64> kLow = BytesOfBf16(16);
+alignas(64) constexpr std::array<uint8_t, 64> kHigh = BytesOfBf16<64>(24);
+alignas(64) constexpr std::array<uint8_t, 64> kLow = BytesOfBf16<64>(16);
 
 // A step of a panel of bf16: its lower and its upper 16 outputs.
 struct WidePanelStep {

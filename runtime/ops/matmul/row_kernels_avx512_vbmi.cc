@@ -2,21 +2,14 @@
 // of the work of converting them. Compiled with those flags; reached only where the CPU has them.
 #include <array>
 
+#include "runtime/ops/matmul/int8_bytes.h"
 #include "runtime/ops/matmul/row_kernels_avx512.h"
 
 namespace weir::matmul {
 namespace {
 
-// Bits of |q| as bf16: 7 of the exponent and the sign's place in one byte, the exponent's last bit and the
-// fraction in the other.
-constexpr std::array<uint8_t, 128> BytesOfBf16(int shift) {
-  std::array<uint8_t, 128> bytes{};
-  for (int q = 0; q < 128; ++q)
-    bytes[q] = static_cast<uint8_t>(__builtin_bit_cast(uint32_t, static_cast<float>(q)) >> shift);
-  return bytes;
-}
-alignas(64) constexpr std::array<uint8_t, 128> kHigh = BytesOfBf16(24);
-alignas(64) constexpr std::array<uint8_t, 128> kLow = BytesOfBf16(16);
+alignas(64) constexpr std::array<uint8_t, 128> kHigh = BytesOfBf16<128>(24);
+alignas(64) constexpr std::array<uint8_t, 128> kLow = BytesOfBf16<128>(16);
 
 // q is below 2^7 in magnitude, so that a byte of each table answers for it.
 inline __m512i LookUp(const std::array<uint8_t, 128>& table, __m512i magnitudes) {
